@@ -1,5 +1,9 @@
 //! Text sources, tokenizers and packing: from shards on disk or the Hub to batches.
 
 mod batch;
+mod error;
+pub mod tokenizer;
 
 pub use batch::Batch;
+pub use error::DataError;
+pub use tokenizer::Tokenizer;
