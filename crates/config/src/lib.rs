@@ -1,7 +1,26 @@
 //! Flat MaxText and Primus YAML to a typed, resolved configuration.
+//!
+//! [`load`] is the entry: it reads the files, merges the layers, types every key and checks the whole.
+//! What it returns, [`Config`], is immutable; nothing past it reads YAML or the environment.
 
+mod arguments;
+mod derived;
+mod error;
+pub mod keys;
+mod layers;
+mod load;
 mod model;
+mod node;
+mod remat;
+mod yaml;
 
+pub use error::{ConfigErrors, Problem};
+pub use keys::Config;
+pub use keys::choices::*;
+pub use keys::kinds::{Files, Secret};
+pub use layers::Setting;
+pub use load::{LoadArgs, load};
 pub use model::{
     Activation, Activations, AttentionKernel, DType, DecoderBlock, ModelConfig, Placement, RematPolicy, Rope,
 };
+pub use node::{Place, Value};

@@ -1,0 +1,74 @@
+//! `key=value` arguments and `M_KEY` variables as layers.
+
+use std::collections::BTreeMap;
+
+use crate::error::Problem;
+use crate::keys::{self, KeySpec};
+use crate::layers::{Layer, Rank};
+use crate::node::{Key, Kind, Node, Place};
+use crate::yaml;
+
+/// The command line's layer; of a repeated key the last one wins.
+pub(crate) fn command_line(overrides: &[(String, String)]) -> Layer {
+    let mut entries: Vec<(Key, Node)> = Vec::new();
+    for (name, text) in overrides {
+        let key = Key { text: name.clone(), place: Place::CommandLine };
+        entries.retain(|(earlier, _)| earlier.text != key.text);
+        entries.push((key, argument(keys::find(name), text)));
+    }
+    Layer { rank: Rank::CommandLine, entries }
+}
+
+/// Text keys take the argument as it is, so that `*.json` or `a: b` need no quotes; others read it as YAML.
+fn argument(spec: Option<&KeySpec>, text: &str) -> Node {
+    let bracketed = text.starts_with('[') || text.starts_with('{');
+    if bracketed && let Some(node) = yaml::parse_inline(text, Place::CommandLine) && is_collection(&node) {
+        return node;
+    }
+    match spec {
+        Some(spec) if !spec.literal && !spec.collection => Node::plain(unquoted(text), Place::CommandLine),
+        _ => Node::text(unquoted(text), Place::CommandLine),
+    }
+}
+
+fn is_collection(node: &Node) -> bool {
+    !matches!(node.kind, Kind::Scalar { .. })
+}
+
+fn unquoted(text: &str) -> &str {
+    let inner = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\'')).unwrap_or(text)
+}
+
+/// The environment's layer: `M_STEPS` sets `steps`. Variables that name no key are ignored, near misses noted.
+pub(crate) fn environment(
+    variables: &BTreeMap<String, String>,
+    problems: &mut Vec<Problem>,
+    notes: &mut Vec<Problem>,
+) -> Layer {
+    let mut entries = Vec::new();
+    for (variable, text) in variables {
+        let Some(upper) = variable.strip_prefix("M_").filter(|name| !name.chars().any(char::is_lowercase)) else {
+            continue;
+        };
+        let place = Place::Environment(variable.clone());
+        let name = upper.to_lowercase();
+        match keys::find(&name) {
+            Some(spec) if spec.collection => {
+                let message = format!("`{name}` holds a list; set it in the file or on the command line instead");
+                problems.push(Problem::new(place, message));
+            }
+            Some(spec) => {
+                let node = if spec.literal { Node::text(text, place.clone()) } else { Node::plain(text, place.clone()) };
+                entries.push((Key { text: name, place }, node));
+            }
+            None => {
+                if let Some(near) = keys::nearest_key(&name) {
+                    let message = format!("no key has this name, so it is ignored; did you mean M_{}?", near.to_uppercase());
+                    notes.push(Problem::new(place, message));
+                }
+            }
+        }
+    }
+    Layer { rank: Rank::Environment, entries }
+}
