@@ -22,7 +22,10 @@ pub(crate) fn command_line(overrides: &[(String, String)]) -> Layer {
 /// Text keys take the argument as it is, so that `*.json` or `a: b` need no quotes; others read it as YAML.
 fn argument(spec: Option<&KeySpec>, text: &str) -> Node {
     let bracketed = text.starts_with('[') || text.starts_with('{');
-    if bracketed && let Some(node) = yaml::parse_inline(text, Place::CommandLine) && is_collection(&node) {
+    if bracketed
+        && let Some(node) = yaml::parse_inline(text, Place::CommandLine)
+        && is_collection(&node)
+    {
         return node;
     }
     match spec {
@@ -48,23 +51,32 @@ pub(crate) fn environment(
 ) -> Layer {
     let mut entries = Vec::new();
     for (variable, text) in variables {
-        let Some(upper) = variable.strip_prefix("M_").filter(|name| !name.chars().any(char::is_lowercase)) else {
+        let Some(upper) = variable.strip_prefix("M_").filter(|name| !name.chars().any(char::is_lowercase))
+        else {
             continue;
         };
         let place = Place::Environment(variable.clone());
         let name = upper.to_lowercase();
         match keys::find(&name) {
             Some(spec) if spec.collection => {
-                let message = format!("`{name}` holds a list; set it in the file or on the command line instead");
+                let message =
+                    format!("`{name}` holds a list; set it in the file or on the command line instead");
                 problems.push(Problem::new(place, message));
             }
             Some(spec) => {
-                let node = if spec.literal { Node::text(text, place.clone()) } else { Node::plain(text, place.clone()) };
+                let node = if spec.literal {
+                    Node::text(text, place.clone())
+                } else {
+                    Node::plain(text, place.clone())
+                };
                 entries.push((Key { text: name, place }, node));
             }
             None => {
                 if let Some(near) = keys::nearest_key(&name) {
-                    let message = format!("no key has this name, so it is ignored; did you mean M_{}?", near.to_uppercase());
+                    let message = format!(
+                        "no key has this name, so it is ignored; did you mean M_{}?",
+                        near.to_uppercase()
+                    );
                     notes.push(Problem::new(place, message));
                 }
             }

@@ -67,7 +67,8 @@ impl Config {
 
     /// Rows that the loader hands out per step.
     pub fn global_batch_size_to_load(&self) -> usize {
-        let expansion = if self.expansion_factor_real_data > 0.0 { self.expansion_factor_real_data } else { 1.0 };
+        let expansion =
+            if self.expansion_factor_real_data > 0.0 { self.expansion_factor_real_data } else { 1.0 };
         let rows = self.micro_batch_size_to_train_on() as f64 * expansion;
         (rows as usize).max(1).saturating_mul(self.gradient_accumulation_steps)
     }

@@ -110,7 +110,8 @@ pub(crate) fn default_value(spec: &KeySpec) -> Value {
 }
 
 fn default_node(spec: &KeySpec) -> Node {
-    yaml::parse_inline(spec.default, Place::Default).unwrap_or_else(|| Node::text(spec.default, Place::Default))
+    yaml::parse_inline(spec.default, Place::Default)
+        .unwrap_or_else(|| Node::text(spec.default, Place::Default))
 }
 
 /// Merges the layers, weakest first. Unknown keys and forbidden combinations are added to `problems`.
@@ -158,9 +159,10 @@ fn last_flag(layers: &[Layer], name: &str) -> bool {
 
 /// The node of a key in the strongest layer that sets it; `layers` are sorted.
 pub(crate) fn last_node<'a>(layers: &'a [Layer], name: &str) -> Option<&'a Node> {
-    layers.iter().rev().find_map(|layer| {
-        layer.entries.iter().rev().find(|(key, _)| key.text == name).map(|(_, node)| node)
-    })
+    layers
+        .iter()
+        .rev()
+        .find_map(|layer| layer.entries.iter().rev().find(|(key, _)| key.text == name).map(|(_, node)| node))
 }
 
 fn unknown_key(key: &Key) -> Problem {

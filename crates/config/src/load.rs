@@ -62,7 +62,8 @@ fn name_the_run(resolved: &mut Resolved, env: &BTreeMap<String, String>) {
 fn read_file(path: &Path, notes: &mut Vec<Problem>) -> Result<Layer, Problem> {
     let path = Arc::new(path.to_owned());
     let whole = Place::File { path: path.clone(), line: 0, column: 0 };
-    let bytes = std::fs::read(&*path).map_err(|error| Problem::new(whole.clone(), format!("can't be read: {error}")))?;
+    let bytes = std::fs::read(&*path)
+        .map_err(|error| Problem::new(whole.clone(), format!("can't be read: {error}")))?;
     let Some(node) = yaml::parse(&bytes, &path, notes)? else {
         return Err(Problem::new(whole, "the file is empty"));
     };

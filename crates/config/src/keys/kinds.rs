@@ -67,7 +67,11 @@ macro_rules! integer_kinds {
     )*};
 }
 
-integer_kinds!(i64 = "a whole number", usize = "a whole number, 0 or more", u64 = "a whole number, 0 or more");
+integer_kinds!(
+    i64 = "a whole number",
+    usize = "a whole number, 0 or more",
+    u64 = "a whole number, 0 or more"
+);
 
 impl KeyType for f64 {
     fn describe() -> String {
@@ -186,7 +190,8 @@ impl KeyType for Files {
     }
     fn parse(node: &Node) -> Result<Self, String> {
         let patterns = Vec::<String>::parse(node)?;
-        let split = |pattern: &String| pattern.split(',').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
+        let split =
+            |pattern: &String| pattern.split(',').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
         let files = match &node.kind {
             Kind::Scalar { .. } => patterns.iter().flat_map(split).collect(),
             _ => patterns,

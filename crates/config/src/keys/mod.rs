@@ -84,7 +84,8 @@ pub fn find(name: &str) -> Option<&'static KeySpec> {
 /// The key that a misspelled name most likely means.
 pub fn nearest_key(name: &str) -> Option<&'static str> {
     // A key that works is a better guess than one without effect.
-    nearest(name, table::IMPLEMENTED.iter().map(|spec| spec.name)).or_else(|| nearest(name, all().map(|spec| spec.name)))
+    nearest(name, table::IMPLEMENTED.iter().map(|spec| spec.name))
+        .or_else(|| nearest(name, all().map(|spec| spec.name)))
 }
 
 /// The candidate closest to `name`, if it is close enough to be what was meant.

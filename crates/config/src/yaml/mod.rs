@@ -24,18 +24,26 @@ const MAX_NODES: usize = 100_000;
 ///
 /// # Errors
 /// One problem with line and column: the text isn't UTF-8 or YAML, nests or grows too far, or holds two documents.
-pub fn parse(bytes: &[u8], path: &Arc<PathBuf>, warnings: &mut Vec<Problem>) -> Result<Option<Node>, Problem> {
+pub fn parse(
+    bytes: &[u8],
+    path: &Arc<PathBuf>,
+    warnings: &mut Vec<Problem>,
+) -> Result<Option<Node>, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
         let place = Place::File { path: path.clone(), line, column: 1 };
         Problem::new(place, "the file isn't valid UTF-8 text")
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder { path, warnings, open: Vec::new(), root: None, anchors: HashMap::new(), nodes: 0 };
+    let mut builder =
+        Builder { path, warnings, open: Vec::new(), root: None, anchors: HashMap::new(), nodes: 0 };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
-            Problem::new(builder.place(error.marker().line(), error.marker().col()), format!("not YAML: {}", error.info()))
+            Problem::new(
+                builder.place(error.marker().line(), error.marker().col()),
+                format!("not YAML: {}", error.info()),
+            )
         })?;
         builder.event(event, span)?;
     }
@@ -114,7 +122,10 @@ impl Builder<'_> {
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Problem> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            return Err(Problem::new(node.place, format!("more than {MAX_NODES} values after expanding aliases")));
+            return Err(Problem::new(
+                node.place,
+                format!("more than {MAX_NODES} values after expanding aliases"),
+            ));
         }
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size(&node)));
@@ -151,7 +162,8 @@ impl Builder<'_> {
                 Some(&at) => {
                     let earlier = std::mem::replace(&mut own[at], (key, node)).0.place;
                     let key = &own[at].0;
-                    let message = format!("`{}` is set twice; the value here wins over the one at {earlier}", key.text);
+                    let message =
+                        format!("`{}` is set twice; the value here wins over the one at {earlier}", key.text);
                     self.warnings.push(Problem::new(key.place.clone(), message));
                 }
                 None => {
@@ -201,12 +213,17 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>, place: &Place) -> 
         None => return Ok(Value::Text(text.to_owned())),
         Some(tag) if tag.is_yaml_core_schema() => tag.suffix.as_str(),
         Some(tag) if tag.handle.is_empty() && tag.suffix == "!" => "str",
-        Some(tag) => return Err(Problem::new(place.clone(), format!("the tag `{tag}` isn't supported here"))),
+        Some(tag) => {
+            return Err(Problem::new(place.clone(), format!("the tag `{tag}` isn't supported here")));
+        }
     };
     let value = resolve_plain(text);
     match (wanted, &value) {
         ("str", _) => Ok(Value::Text(text.to_owned())),
-        ("int", Value::Int(_)) | ("float", Value::Float(_)) | ("bool", Value::Bool(_)) | ("null", Value::Null) => Ok(value),
+        ("int", Value::Int(_))
+        | ("float", Value::Float(_))
+        | ("bool", Value::Bool(_))
+        | ("null", Value::Null) => Ok(value),
         ("float", Value::Int(int)) => Ok(Value::Float(*int as f64)),
         _ => Err(Problem::new(place.clone(), format!("`{text}` isn't a `!!{wanted}`"))),
     }
