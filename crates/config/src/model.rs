@@ -135,6 +135,8 @@ pub struct ModelConfig {
     pub num_query_heads: usize,
     /// Key and value heads Hkv; divides `num_query_heads`.
     pub num_kv_heads: usize,
+    /// Longest row, hence one more than the largest position.
+    pub max_target_length: usize,
     /// Width D of a head; even.
     pub head_dim: usize,
     /// Layers L.

@@ -1,0 +1,18 @@
+//! Qwen 2.5 (bias on the query, key and value projections) and Qwen 3 dense (RMSNorm on query and key heads).
+//!
+//! Unlike Llama's, their queries are scaled at run time, and the layer's output has no dropout.
+
+use super::{Ctx, parts};
+use crate::params::LayerParams;
+use crate::vjp::Var;
+
+/// `[tokens, E]` to `[tokens, E]`.
+pub(super) fn decoder_layer(ctx: &mut Ctx<'_, '_>, x: Var, p: &LayerParams<Var>) -> Var {
+    let normed = ctx.rms_norm(x, p.pre_self_attention_layer_norm);
+    let attended = parts::self_attention(ctx, normed, p);
+    let x = ctx.add(x, attended);
+
+    let normed = ctx.rms_norm(x, p.post_self_attention_layer_norm);
+    let mlp = parts::mlp(ctx, normed, p);
+    ctx.add(x, mlp)
+}

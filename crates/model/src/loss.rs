@@ -1,0 +1,133 @@
+//! The two ends of the decoder: from tokens to the first layer's input, and from the last layer's output to the loss.
+
+use burn::tensor::Tensor;
+use mt_config::model::ModelConfig;
+
+use crate::batch::{BatchTensors, EPSILON};
+use crate::ops::{cross_entropy, embedding, rms_norm};
+use crate::params::Params;
+use crate::remat::Accounting;
+use crate::{burn_dtype, scan::HeadGradients};
+
+/// The loss of one batch. Sums run over the targets that count.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LossOutput {
+    /// `xent_sum / (total_weights + 1e-8)`.
+    pub total_loss: f64,
+    /// Sum of cross-entropies, z-loss included, in nats.
+    pub xent_sum: f64,
+    /// Sum of `z_loss_multiplier * log(Z)^2`.
+    pub z_loss_sum: f64,
+    /// Number of targets that count.
+    pub total_weights: f64,
+    /// Memory of the activations, and what was computed twice.
+    pub accounting: Accounting,
+}
+
+impl LossOutput {
+    fn new(batch: &BatchTensors, xent_sum: f64, z_loss_sum: f64) -> Self {
+        let total_weights = batch.total_weights;
+        let total_loss = xent_sum / (total_weights + EPSILON);
+        Self { total_loss, xent_sum, z_loss_sum, total_weights, accounting: Accounting::default() }
+    }
+}
+
+/// What the head's backward gives.
+pub(crate) struct HeadBackward {
+    pub(crate) loss: LossOutput,
+    /// Cotangent of the last layer's output, `[tokens, E]`.
+    pub(crate) dx: Tensor<2>,
+    pub(crate) gradients: HeadGradients,
+    /// The head's share of the embedding's gradient when they're tied, `[V, E]` float32.
+    pub(crate) embedding: Option<Tensor<2>>,
+}
+
+/// Looks up the tokens: `[tokens, E]` in the compute dtype.
+///
+/// `use_iota_embed` needs no code: a product with one-hot rows adds zeros to the row that a gather copies.
+pub(crate) fn embed(config: &ModelConfig, params: &Params, batch: &BatchTensors) -> Tensor<2> {
+    let x = embedding::forward(&batch.inputs, &params.embedding).cast(burn_dtype(config.dtype));
+    with_dropout(batch, x, "embedding")
+}
+
+/// The embedding's gradient `[V, E]` float32 from the cotangent of [`embed`]'s result.
+pub(crate) fn embed_backward(config: &ModelConfig, batch: &BatchTensors, dx: Tensor<2>) -> Tensor<2> {
+    embedding::backward(&batch.inputs, with_dropout(batch, dx, "embedding"), config.vocab_size)
+}
+
+/// The final norm and, for what follows it, the head.
+pub(crate) fn normed(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
+    let y = rms_norm::forward(x, params.decoder_norm.clone(), config.normalization_layer_epsilon);
+    with_dropout(batch, y, "decoder_norm")
+}
+
+/// The loss of the last layer's output `x`, without gradients.
+pub(crate) fn head(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> LossOutput {
+    let y = normed(config, params, batch, x);
+    let sums = cross_entropy::forward(y, output_head(params), &batch.targets, &batch.weights, &spec(config));
+    LossOutput::new(batch, sums.xent_sum, sums.z_loss_sum)
+}
+
+/// The loss of the last layer's output `x`, and the gradients of `factor` times the sum of cross-entropies.
+pub(crate) fn head_and_backward(
+    config: &ModelConfig,
+    params: &Params,
+    batch: &BatchTensors,
+    x: Tensor<2>,
+    factor: f64,
+) -> HeadBackward {
+    let y = normed(config, params, batch, x.clone());
+    let head = cross_entropy::forward_backward(
+        y,
+        output_head(params),
+        &batch.targets,
+        &batch.weights,
+        factor,
+        &spec(config),
+    );
+    let dy = with_dropout(batch, head.dh, "decoder_norm");
+    let scale = params.decoder_norm.clone();
+    let (dx, decoder_norm) = rms_norm::backward(x, scale, config.normalization_layer_epsilon, dy);
+
+    let (logits_dense, embedding) = if params.logits_dense.is_some() { (Some(head.dw), None) } else { (None, Some(head.dw)) };
+    HeadBackward {
+        loss: LossOutput::new(batch, head.xent_sum, head.z_loss_sum),
+        dx,
+        gradients: HeadGradients { decoder_norm, logits_dense },
+        embedding,
+    }
+}
+
+/// Logits `[tokens, V]` float32 of the last layer's output `x`.
+pub(crate) fn logits(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
+    let y = normed(config, params, batch, x);
+    cross_entropy::logits(y, output_head(params), &spec(config))
+}
+
+/// The output head's matrix: `logits_dense` or the embedding.
+fn output_head(params: &Params) -> cross_entropy::Head {
+    match &params.logits_dense {
+        Some(kernel) => cross_entropy::Head::Dense(kernel.clone()),
+        None => cross_entropy::Head::Embedding(params.embedding.clone()),
+    }
+}
+
+/// Numerics of the output head and the loss.
+fn spec(config: &ModelConfig) -> cross_entropy::Spec {
+    let is_normalized = config.logits_via_embedding && config.normalize_embedding_logits;
+    cross_entropy::Spec {
+        z_loss_multiplier: config.z_loss_multiplier,
+        soft_cap: config.final_logits_soft_cap,
+        logits_scale: if is_normalized { (config.emb_dim as f64).powf(-0.5) } else { 1.0 },
+        dot_in_fp32: config.logits_dot_in_fp32,
+        cast_fp32: config.cast_logits_to_fp32,
+        tiling: config.num_vocab_tiling,
+    }
+}
+
+fn with_dropout(batch: &BatchTensors, x: Tensor<2>, site: &str) -> Tensor<2> {
+    match &batch.dropout {
+        Some(dropout) => dropout.apply(x, site),
+        None => x,
+    }
+}

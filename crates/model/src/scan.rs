@@ -1,0 +1,203 @@
+//! The model: one layer's code over the stack of layers, forwards and backwards.
+
+use std::rc::Rc;
+
+use burn::tensor::{Device, Tensor};
+use mt_config::model::ModelConfig;
+
+use crate::batch::BatchTensors;
+use crate::block::{Step, decoder_layer};
+use crate::init::init;
+use crate::loss::{self, LossOutput};
+use crate::ops::{attention, rope};
+use crate::params::{LayerParams, Params};
+use crate::remat::{Checkpoint, Meter};
+use crate::vjp::Tape;
+
+/// Receives gradients while the backward pass goes on, each as soon as it's complete. Together they're one `Params`.
+///
+/// This is where gradients are accumulated, reduced across ranks, moved to the host, or applied at once. The order is: head,
+/// layers from last to first, embedding.
+pub trait GradSink {
+    /// The gradients of the final norm and the output head.
+    fn head(&mut self, gradients: HeadGradients);
+    /// The gradients of layer `i`.
+    fn layer(&mut self, i: usize, gradients: LayerParams<Tensor<2>>);
+    /// The gradient of the embedding, `[V, E]`; with tied embeddings that of its use as output head included.
+    fn embedding(&mut self, gradient: Tensor<2>);
+}
+
+/// Gradients of what follows the layers.
+#[derive(Debug, Clone)]
+pub struct HeadGradients {
+    /// `[1, E]`.
+    pub decoder_norm: Tensor<2>,
+    /// `[E, V]`, none with tied embeddings.
+    pub logits_dense: Option<Tensor<2>>,
+}
+
+/// A decoder: its configuration and parameters on a device.
+#[derive(Debug, Clone)]
+pub struct Model {
+    config: ModelConfig,
+    /// The weights.
+    pub params: Params,
+    rope: rope::Table,
+    attention: attention::Spec,
+}
+
+impl Model {
+    /// A model with initial weights ([`init`](crate::init)).
+    pub fn new(config: ModelConfig, device: &Device) -> Self {
+        let params = init(&config, device);
+        Self::with_params(config, params)
+    }
+
+    /// A model with given weights, which lie where it's going to compute.
+    pub fn with_params(config: ModelConfig, params: Params) -> Self {
+        let device = params.embedding.device();
+        let rope = rope::Table::new(&config.rope, config.head_dim, config.max_target_length, &device);
+        let attention = attention::Spec {
+            num_query_heads: config.num_query_heads,
+            num_kv_heads: config.num_kv_heads,
+            head_dim: config.head_dim,
+            soft_cap: config.attn_logits_soft_cap,
+            window: config.sliding_window_size,
+            kernel: config.attention,
+            float32_logits: config.float32_logits,
+            float32_qk_product: config.float32_qk_product,
+        };
+        Self { config, params, rope, attention }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The device that the weights lie on.
+    pub fn device(&self) -> Device {
+        self.params.embedding.device()
+    }
+
+    /// The loss of `batch`, and the gradients of `factor` times its sum of cross-entropies, handed to `sink` in float32 layer
+    /// by layer. A `factor` of [`BatchTensors::mean_factor`] gives those of the mean; of 1, sums that can be added over
+    /// batches and divided later.
+    pub fn loss_and_gradients(&self, batch: &BatchTensors, factor: f64, sink: &mut dyn GradSink) -> LossOutput {
+        let step = self.step(batch);
+        let policy = &self.config.remat_policy;
+        let meter = Rc::new(Meter::default());
+
+        let mut x = loss::embed(&self.config, &self.params, batch); // [tokens, E]
+        let mut checkpoints = Vec::with_capacity(self.params.layers.len());
+        for i in 0..self.params.layers.len() {
+            let mut checkpoint = Checkpoint::new(x.clone(), policy, &meter);
+            let tape = self.layer(&step, i, x, &meter);
+            x = tape.forward(|name, value| checkpoint.keep(name, value, policy, &meter));
+            checkpoints.push(checkpoint);
+        }
+
+        let head = loss::head_and_backward(&self.config, &self.params, batch, x, factor);
+        sink.head(head.gradients);
+
+        let mut dx = head.dx;
+        for (i, mut checkpoint) in checkpoints.into_iter().enumerate().rev() {
+            let (input, _lease) = checkpoint.input(&meter).into_parts();
+            let mut tape = self.layer(&step, i, input.out, &meter);
+            tape.fill(|name| checkpoint.take(name, &meter));
+
+            let mut cotangents = tape.backward(dx).into_iter().map(|cotangent| cotangent.expect("a layer uses all it has"));
+            dx = cotangents.next().expect("the input is the first leaf");
+            let gradients = self.params.layers[i].as_ref().map(|_| cotangents.next().expect("a leaf per parameter"));
+            sink.layer(i, gradients);
+        }
+
+        let embedding = loss::embed_backward(&self.config, batch, dx);
+        sink.embedding(match head.embedding {
+            Some(tied) => embedding + tied,
+            None => embedding,
+        });
+        LossOutput { accounting: meter.accounting(), ..head.loss }
+    }
+
+    /// The loss of `batch` alone: no gradients, no dropout unless the batch has it.
+    pub fn eval_loss(&self, batch: &BatchTensors) -> LossOutput {
+        loss::head(&self.config, &self.params, batch, self.decoder(batch))
+    }
+
+    /// Logits `[tokens, V]` float32. For inference and tests: training never holds them all.
+    pub fn logits(&self, batch: &BatchTensors) -> Tensor<2> {
+        loss::logits(&self.config, &self.params, batch, self.decoder(batch))
+    }
+
+    /// The last layer's output, `[tokens, E]`.
+    fn decoder(&self, batch: &BatchTensors) -> Tensor<2> {
+        let step = self.step(batch);
+        let meter = Rc::new(Meter::default());
+        let x = loss::embed(&self.config, &self.params, batch);
+        (0..self.params.layers.len()).fold(x, |x, i| self.layer(&step, i, x, &meter).forward(|_, _| {}))
+    }
+
+    /// Layer `i` on a tape. Its leaves are the input `x` and the layer's parameters, in order.
+    fn layer<'a>(&self, step: &'a Step<'a>, i: usize, x: Tensor<2>, meter: &Rc<Meter>) -> Tape<'a> {
+        let mut tape = Tape::new(Rc::clone(meter));
+        let x = tape.leaf(x);
+        let params = self.params.layers[i].as_ref().map(|parameter| tape.leaf(parameter.clone()));
+        decoder_layer(&mut tape, step, i, x, &params);
+        tape
+    }
+
+    fn step<'a>(&'a self, batch: &'a BatchTensors) -> Step<'a> {
+        Step { config: &self.config, batch, rope: &self.rope, attention: &self.attention }
+    }
+}
+
+/// Collects a full set of gradients, adding up those of several batches.
+#[derive(Debug, Default)]
+pub struct Gradients {
+    embedding: Option<Tensor<2>>,
+    layers: Vec<Option<LayerParams<Tensor<2>>>>,
+    head: Option<HeadGradients>,
+}
+
+impl Gradients {
+    /// What was collected, as a tree of parameters. None before a whole backward pass.
+    pub fn into_params(self) -> Option<Params> {
+        let head = self.head?;
+        Some(Params {
+            embedding: self.embedding?,
+            layers: self.layers.into_iter().collect::<Option<_>>()?,
+            decoder_norm: head.decoder_norm,
+            logits_dense: head.logits_dense,
+        })
+    }
+}
+
+impl GradSink for Gradients {
+    fn head(&mut self, new: HeadGradients) {
+        self.head = Some(match self.head.take() {
+            None => new,
+            Some(sum) => HeadGradients {
+                decoder_norm: sum.decoder_norm + new.decoder_norm,
+                logits_dense: sum.logits_dense.zip(new.logits_dense).map(|(sum, new)| sum + new),
+            },
+        });
+    }
+
+    fn layer(&mut self, i: usize, new: LayerParams<Tensor<2>>) {
+        if self.layers.len() <= i {
+            self.layers.resize_with(i + 1, || None);
+        }
+        self.layers[i] = Some(match self.layers[i].take() {
+            None => new,
+            Some(sum) => sum.zip(new).map(|(sum, new)| sum + new),
+        });
+    }
+
+    fn embedding(&mut self, new: Tensor<2>) {
+        self.embedding = Some(match self.embedding.take() {
+            None => new,
+            Some(sum) => sum + new,
+        });
+    }
+}
