@@ -107,13 +107,22 @@ impl BatchTensors {
             }
         }
         let limit = config.max_target_length;
-        if let Some((i, &position)) = find(rows.inputs_position, |&position| !(0..limit as i64).contains(&i64::from(position))) {
-            return Err(BatchError::Position { position, row: i / rows.seq_len, column: i % rows.seq_len, limit });
+        if let Some((i, &position)) =
+            find(rows.inputs_position, |&position| !(0..limit as i64).contains(&i64::from(position)))
+        {
+            return Err(BatchError::Position {
+                position,
+                row: i / rows.seq_len,
+                column: i % rows.seq_len,
+                limit,
+            });
         }
         let vocab_size = config.vocab_size;
         let inputs = checked_ids("inputs", rows.inputs, rows.inputs_segmentation, rows.seq_len, vocab_size)?;
-        let targets = checked_ids("targets", rows.targets, rows.targets_segmentation, rows.seq_len, vocab_size)?;
-        let weights: Vec<f32> = rows.targets_segmentation.iter().map(|&segment| f32::from(segment != 0)).collect();
+        let targets =
+            checked_ids("targets", rows.targets, rows.targets_segmentation, rows.seq_len, vocab_size)?;
+        let weights: Vec<f32> =
+            rows.targets_segmentation.iter().map(|&segment| f32::from(segment != 0)).collect();
 
         Ok(Self {
             batch_size: rows.batch_size,
@@ -123,7 +132,12 @@ impl BatchTensors {
             total_weights: weights.iter().map(|&weight| f64::from(weight)).sum(),
             weights: Tensor::from_data(TensorData::new(weights, [tokens]), device),
             positions: Tensor::from_data(TensorData::new(rows.inputs_position.to_vec(), [tokens]), device),
-            layout: attention::Layout::new(rows.inputs_segmentation, rows.inputs_position, rows.batch_size, rows.seq_len),
+            layout: attention::Layout::new(
+                rows.inputs_segmentation,
+                rows.inputs_position,
+                rows.batch_size,
+                rows.seq_len,
+            ),
             dropout: None,
         })
     }
@@ -152,7 +166,9 @@ fn checked_ids(
     let checked = |(i, (&token, &segment)): (usize, (&i32, &i32))| match (known(token), segment) {
         (true, _) => Ok(token),
         (false, 0) => Ok(0),
-        (false, _) => Err(BatchError::Token { field, token, row: i / seq_len, column: i % seq_len, vocab_size }),
+        (false, _) => {
+            Err(BatchError::Token { field, token, row: i / seq_len, column: i % seq_len, vocab_size })
+        }
     };
     ids.iter().zip(segments).enumerate().map(checked).collect()
 }

@@ -16,7 +16,9 @@ pub struct Choice {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum DeviceError {
     /// `hardware: gpu` in a build without GPU support.
-    #[error("hardware: {hardware} needs a build with GPU support; rebuild with `--features rocm`, `wgpu` or `cuda`")]
+    #[error(
+        "hardware: {hardware} needs a build with GPU support; rebuild with `--features rocm`, `wgpu` or `cuda`"
+    )]
     NotBuiltIn {
         /// Value of the `hardware` key.
         hardware: String,
@@ -42,7 +44,9 @@ pub enum DeviceError {
 pub fn choose(hardware: Option<&str>, _index: usize) -> Result<Choice, DeviceError> {
     match hardware {
         Some("cpu") => Ok(Choice { device: Device::flex(), reason: "computing on the CPU".to_owned() }),
-        Some(hardware @ ("gpu" | "gpu_multiprocess")) => Err(DeviceError::NotBuiltIn { hardware: hardware.to_owned() }),
+        Some(hardware @ ("gpu" | "gpu_multiprocess")) => {
+            Err(DeviceError::NotBuiltIn { hardware: hardware.to_owned() })
+        }
         None | Some("") => Ok(Choice {
             device: Device::flex(),
             reason: "computing on the CPU: no GPU support was built in".to_owned(),

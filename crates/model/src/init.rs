@@ -37,7 +37,9 @@ pub fn init(config: &ModelConfig, device: &Device) -> Params {
     };
     let parameters = LAYER_NAMES.zip(layer_matrices(config)).zip(layer_distributions(config));
     let layer = |i: usize| {
-        parameters.clone().map(|((name, shape), distribution)| draw(&layer_path(i, name), shape, distribution))
+        parameters
+            .clone()
+            .map(|((name, shape), distribution)| draw(&layer_path(i, name), shape, distribution))
     };
     let (v, e) = (config.vocab_size, config.emb_dim);
     Params {
@@ -84,13 +86,10 @@ fn layer_distributions(config: &ModelConfig) -> LayerParams<Distribution> {
 /// Row-major numbers of the parameter at `path`.
 fn sample(seed: u64, path: &str, [rows, columns]: [usize; 2], distribution: Distribution) -> Vec<f32> {
     let stream = Stream::new(seed, path);
-    let draw: Box<dyn Fn(usize) -> f32 + Sync> = match distribution {
-        Distribution::Constant(value) => return vec![value; rows * columns],
-        Distribution::Normal(std) => Box::new(move |i| (std * stream.normal(i as u64)) as f32),
-        Distribution::Truncated(std) => {
-            let untruncated = std / TRUNCATED_STD;
-            Box::new(move |i| (untruncated * stream.truncated_normal(i as u64)) as f32)
-        }
+    let draw = |i: usize| match distribution {
+        Distribution::Constant(value) => value,
+        Distribution::Normal(std) => (std * stream.normal(i as u64)) as f32,
+        Distribution::Truncated(std) => (std / TRUNCATED_STD * stream.truncated_normal(i as u64)) as f32,
     };
     (0..rows * columns).into_par_iter().map(draw).collect()
 }

@@ -89,7 +89,8 @@ pub(crate) fn head_and_backward(
     let scale = params.decoder_norm.clone();
     let (dx, decoder_norm) = rms_norm::backward(x, scale, config.normalization_layer_epsilon, dy);
 
-    let (logits_dense, embedding) = if params.logits_dense.is_some() { (Some(head.dw), None) } else { (None, Some(head.dw)) };
+    let (logits_dense, embedding) =
+        if params.logits_dense.is_some() { (Some(head.dw), None) } else { (None, Some(head.dw)) };
     HeadBackward {
         loss: LossOutput::new(batch, head.xent_sum, head.z_loss_sum),
         dx,

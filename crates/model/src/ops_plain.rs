@@ -62,7 +62,9 @@ pub mod rope {
             let half = head_dim / 2;
             let timescale = |i: usize| {
                 let share = 2.0 * i as f64 / head_dim as f64;
-                rope.min_timescale * (rope.max_timescale / rope.min_timescale).powf(share) * rope.linear_scaling_factor
+                rope.min_timescale
+                    * (rope.max_timescale / rope.min_timescale).powf(share)
+                    * rope.linear_scaling_factor
             };
             let angles: Vec<f64> =
                 (0..max_position * half).map(|j| (j / half) as f64 / timescale(j % half)).collect();
@@ -73,7 +75,13 @@ pub mod rope {
             Self { cos: of(f64::cos), sin: of(f64::sin), interleaved: rope.interleaved }
         }
     }
-    pub fn apply(x: Tensor<2>, positions: &Tensor<1, Int>, table: &Table, head_dim: usize, direction: Direction) -> Tensor<2> {
+    pub fn apply(
+        x: Tensor<2>,
+        positions: &Tensor<1, Int>,
+        table: &Table,
+        head_dim: usize,
+        direction: Direction,
+    ) -> Tensor<2> {
         let [t, f] = x.dims();
         let (h, half) = (f / head_dim, head_dim / 2);
         let of = |m: &Tensor<2>| m.clone().select(0, positions.clone()).cast(x.dtype());
@@ -146,7 +154,13 @@ pub mod attention {
     fn probabilities(q: &Tensor<4>, k: &Tensor<4>, mask: Tensor<4>) -> Tensor<4> {
         activation::softmax(q.clone().matmul(k.clone().transpose()) + mask, 3)
     }
-    pub fn forward(q: Tensor<2>, k: Tensor<2>, v: Tensor<2>, layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+    pub fn forward(
+        q: Tensor<2>,
+        k: Tensor<2>,
+        v: Tensor<2>,
+        layout: &Layout,
+        spec: &Spec,
+    ) -> (Tensor<2>, Tensor<2>) {
         let (dtype, g, d) = (q.dtype(), spec.num_query_heads / spec.num_kv_heads, spec.head_dim);
         let mask = layout.mask(&q);
         let lse = Tensor::zeros([layout.batch * layout.seq, spec.num_query_heads], &q.device());
@@ -252,7 +266,13 @@ pub mod cross_entropy {
         let sum = |x: Tensor<2>| x.sum().into_scalar::<f32>() as f64;
         (lse, Sums { xent_sum: sum(x), z_loss_sum: sum(z) })
     }
-    pub fn forward(h: Tensor<2>, head: Head, targets: &Tensor<1, Int>, weights: &Tensor<1>, spec: &Spec) -> Sums {
+    pub fn forward(
+        h: Tensor<2>,
+        head: Head,
+        targets: &Tensor<1, Int>,
+        weights: &Tensor<1>,
+        spec: &Spec,
+    ) -> Sums {
         parts(&logits(h, head, spec), targets, weights, spec).1
     }
     pub fn forward_backward(

@@ -91,7 +91,10 @@ impl<T> LayerParams<T> {
     /// Pairs the parameters of two layers; an optional one is there when both have it.
     pub fn zip<U>(self, other: LayerParams<U>) -> LayerParams<(T, U)> {
         LayerParams {
-            pre_self_attention_layer_norm: (self.pre_self_attention_layer_norm, other.pre_self_attention_layer_norm),
+            pre_self_attention_layer_norm: (
+                self.pre_self_attention_layer_norm,
+                other.pre_self_attention_layer_norm,
+            ),
             query: (self.query, other.query),
             key: (self.key, other.key),
             value: (self.value, other.value),
@@ -101,7 +104,10 @@ impl<T> LayerParams<T> {
             query_norm: self.query_norm.zip(other.query_norm),
             key_norm: self.key_norm.zip(other.key_norm),
             out: (self.out, other.out),
-            post_self_attention_layer_norm: (self.post_self_attention_layer_norm, other.post_self_attention_layer_norm),
+            post_self_attention_layer_norm: (
+                self.post_self_attention_layer_norm,
+                other.post_self_attention_layer_norm,
+            ),
             wi_0: (self.wi_0, other.wi_0),
             wi_1: (self.wi_1, other.wi_1),
             wo: (self.wo, other.wo),
@@ -180,7 +186,9 @@ impl Params {
     pub fn leaves(&self) -> Vec<(String, &Tensor<2>)> {
         let mut leaves = vec![(EMBEDDING.to_owned(), &self.embedding)];
         for (i, layer) in self.layers.iter().enumerate() {
-            leaves.extend(layer.as_ref().named().into_iter().map(|(name, tensor)| (layer_path(i, name), tensor)));
+            leaves.extend(
+                layer.as_ref().named().into_iter().map(|(name, tensor)| (layer_path(i, name), tensor)),
+            );
         }
         leaves.push((DECODER_NORM.to_owned(), &self.decoder_norm));
         leaves.extend(self.logits_dense.as_ref().map(|head| (LOGITS_DENSE.to_owned(), head)));
@@ -191,7 +199,9 @@ impl Params {
     pub fn leaves_mut(&mut self) -> Vec<(String, &mut Tensor<2>)> {
         let mut leaves = vec![(EMBEDDING.to_owned(), &mut self.embedding)];
         for (i, layer) in self.layers.iter_mut().enumerate() {
-            leaves.extend(layer.as_mut().named().into_iter().map(|(name, tensor)| (layer_path(i, name), tensor)));
+            leaves.extend(
+                layer.as_mut().named().into_iter().map(|(name, tensor)| (layer_path(i, name), tensor)),
+            );
         }
         leaves.push((DECODER_NORM.to_owned(), &mut self.decoder_norm));
         leaves.extend(self.logits_dense.as_mut().map(|head| (LOGITS_DENSE.to_owned(), head)));

@@ -77,7 +77,10 @@ mod tests {
     #[test]
     fn philox_known_answers() {
         assert_eq!(philox([0; 2], [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-        assert_eq!(philox([u32::MAX; 2], [u32::MAX; 4]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        assert_eq!(
+            philox([u32::MAX; 2], [u32::MAX; 4]),
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+        );
         assert_eq!(
             philox([0xa409_3822, 0x299f_31d0], [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344]),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
@@ -89,6 +92,10 @@ mod tests {
         let draw = |seed, name: &str, index| Stream::new(seed, name).normal(index);
         let base = draw(0, "a", 0);
         assert_eq!(base, draw(0, "a", 0));
-        assert!([draw(1, "a", 0), draw(0, "b", 0), draw(0, "a", 1), draw(0, "a", 1 << 32)].iter().all(|&z| z != base));
+        assert!(
+            [draw(1, "a", 0), draw(0, "b", 0), draw(0, "a", 1), draw(0, "a", 1 << 32)]
+                .iter()
+                .all(|&z| z != base)
+        );
     }
 }

@@ -121,7 +121,8 @@ impl Checkpoint {
             Placement::Offload => Placement::Offload,
             Placement::Remat | Placement::Device => Placement::Device,
         };
-        let input = Kept::new(&Tracked::new(input.into(), meter), placement, meter).expect("it isn't to be recomputed");
+        let input = Kept::new(&Tracked::new(input.into(), meter), placement, meter)
+            .expect("it isn't to be recomputed");
         Self { input, named: Default::default() }
     }
 

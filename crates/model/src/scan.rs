@@ -83,7 +83,12 @@ impl Model {
     /// The loss of `batch`, and the gradients of `factor` times its sum of cross-entropies, handed to `sink` in float32 layer
     /// by layer. A `factor` of [`BatchTensors::mean_factor`] gives those of the mean; of 1, sums that can be added over
     /// batches and divided later.
-    pub fn loss_and_gradients(&self, batch: &BatchTensors, factor: f64, sink: &mut dyn GradSink) -> LossOutput {
+    pub fn loss_and_gradients(
+        &self,
+        batch: &BatchTensors,
+        factor: f64,
+        sink: &mut dyn GradSink,
+    ) -> LossOutput {
         let step = self.step(batch);
         let policy = &self.config.remat_policy;
         let meter = Rc::new(Meter::default());
@@ -106,9 +111,11 @@ impl Model {
             let mut tape = self.layer(&step, i, input.out, &meter);
             tape.fill(|name| checkpoint.take(name, &meter));
 
-            let mut cotangents = tape.backward(dx).into_iter().map(|cotangent| cotangent.expect("a layer uses all it has"));
+            let mut cotangents =
+                tape.backward(dx).into_iter().map(|cotangent| cotangent.expect("a layer uses all it has"));
             dx = cotangents.next().expect("the input is the first leaf");
-            let gradients = self.params.layers[i].as_ref().map(|_| cotangents.next().expect("a leaf per parameter"));
+            let gradients =
+                self.params.layers[i].as_ref().map(|_| cotangents.next().expect("a leaf per parameter"));
             sink.layer(i, gradients);
         }
 

@@ -168,14 +168,21 @@ impl Tree {
                 let outer = shape[..axis].iter().product();
                 shape.insert(axis, layers);
                 Entry {
-                    spec: TensorSpec { name: format!("decoder/layers/{name}"), shape, dtype: config.weight_dtype },
+                    spec: TensorSpec {
+                        name: format!("decoder/layers/{name}"),
+                        shape,
+                        dtype: config.weight_dtype,
+                    },
                     leaves: (0..layers).map(|i| layer_path(i, name)).collect(),
                     outer,
                 }
             }));
         } else {
             let layer = |i: usize| {
-                parameters.iter().map(move |(name, shape)| single(&layer_path(i, name), shape.clone())).collect::<Vec<_>>()
+                parameters
+                    .iter()
+                    .map(move |(name, shape)| single(&layer_path(i, name), shape.clone()))
+                    .collect::<Vec<_>>()
             };
             entries.extend((0..layers).flat_map(layer));
         }
@@ -236,7 +243,8 @@ impl Tree {
 
     fn entry(&self, name: &str) -> Result<&Entry, TreeError> {
         self.entries.iter().find(|entry| entry.spec.name == name).ok_or_else(|| {
-            let nearest = self.specs().map(|spec| &spec.name).max_by_key(|candidate| common_ends(candidate, name));
+            let nearest =
+                self.specs().map(|spec| &spec.name).max_by_key(|candidate| common_ends(candidate, name));
             TreeError::UnknownName { name: name.to_owned(), nearest: nearest.cloned() }
         })
     }
@@ -276,6 +284,8 @@ fn interleave(parts: &[&[u8]], outer: usize) -> Vec<u8> {
 /// Undoes [`interleave`].
 fn split(stacked: &[u8], parts: usize, outer: usize) -> Vec<Vec<u8>> {
     let inner = stacked.len() / (parts * outer);
-    let part = |p: usize| (0..outer).flat_map(move |o| &stacked[(o * parts + p) * inner..][..inner]).copied().collect();
+    let part = |p: usize| {
+        (0..outer).flat_map(move |o| &stacked[(o * parts + p) * inner..][..inner]).copied().collect()
+    };
     (0..parts).map(part).collect()
 }

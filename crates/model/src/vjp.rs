@@ -95,7 +95,14 @@ impl<'a> Tape<'a> {
     /// aren't counted on the meter, since their owner keeps them.
     pub fn leaf(&mut self, value: Tensor<2>) -> Var {
         let value = Some(Tracked::borrowed(value.into()));
-        self.push_node(Node { op: None, inputs: Vec::new(), name: None, value, cotangent: None, is_read: true })
+        self.push_node(Node {
+            op: None,
+            inputs: Vec::new(),
+            name: None,
+            value,
+            cotangent: None,
+            is_read: true,
+        })
     }
 
     /// The result of `op` on `inputs`.

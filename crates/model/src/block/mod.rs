@@ -34,7 +34,13 @@ pub struct Ctx<'t, 'a> {
 }
 
 /// Pushes layer number `layer` on `tape`: the block that `decoder_block` names, on input `x` with parameters `params`.
-pub fn decoder_layer<'a>(tape: &mut Tape<'a>, step: &'a Step<'a>, layer: usize, x: Var, params: &LayerParams<Var>) -> Var {
+pub fn decoder_layer<'a>(
+    tape: &mut Tape<'a>,
+    step: &'a Step<'a>,
+    layer: usize,
+    x: Var,
+    params: &LayerParams<Var>,
+) -> Var {
     let mut ctx = Ctx { tape, step, layer };
     match step.config.decoder_block {
         DecoderBlock::Llama2 | DecoderBlock::Mistral => llama::decoder_layer(&mut ctx, x, params),

@@ -10,16 +10,17 @@ use crate::vjp::{Op, Reads, Value};
 
 /// The inputs of an operation of `N`.
 fn operands<const N: usize>(inputs: Vec<Tensor<2>>) -> [Tensor<2>; N] {
-    inputs.try_into().unwrap_or_else(|inputs: Vec<_>| panic!("an operation of {N} inputs was given {}", inputs.len()))
+    inputs
+        .try_into()
+        .unwrap_or_else(|inputs: Vec<_>| panic!("an operation of {N} inputs was given {}", inputs.len()))
 }
 
-/// Inputs `x`, `kernel`. The kernel is cast to the element type of `x`; its gradient is float32.
+/// Inputs `x`, `kernel`.
 pub(super) struct Linear;
 
 impl Op for Linear {
     fn forward(&self, inputs: Vec<Tensor<2>>) -> Value {
         let [x, kernel] = operands(inputs);
-        let kernel = kernel.cast(x.dtype());
         linear::forward(x, kernel).into()
     }
 
@@ -29,7 +30,6 @@ impl Op for Linear {
 
     fn backward(&self, inputs: Vec<Tensor<2>>, _: Option<Value>, dy: Tensor<2>) -> Vec<Tensor<2>> {
         let [x, kernel] = operands(inputs);
-        let kernel = kernel.cast(x.dtype());
         vec![linear::backward_input(dy.clone(), kernel), linear::backward_weight(x, dy)]
     }
 
@@ -45,7 +45,6 @@ pub(super) struct AddBias;
 impl Op for AddBias {
     fn forward(&self, inputs: Vec<Tensor<2>>) -> Value {
         let [y, bias] = operands(inputs);
-        let bias = bias.cast(y.dtype());
         linear::add_bias(y, bias).into()
     }
 
@@ -154,7 +153,9 @@ impl Op for Attention<'_> {
 
     fn backward(&self, inputs: Vec<Tensor<2>>, output: Option<Value>, dy: Tensor<2>) -> Vec<Tensor<2>> {
         let [query, key, value] = operands(inputs);
-        let Some(Value { out, residual: Some(lse) }) = output else { panic!("attention's backward reads its output") };
+        let Some(Value { out, residual: Some(lse) }) = output else {
+            panic!("attention's backward reads its output")
+        };
         let (layout, spec) = (&self.step.batch.layout, self.step.attention);
         let (dquery, dkey, dvalue) = attention::backward(query, key, value, out, lse, dy, layout, spec);
         vec![dquery, dkey, dvalue]

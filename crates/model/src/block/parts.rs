@@ -13,7 +13,13 @@ pub(super) fn self_attention(ctx: &mut Ctx<'_, '_>, x: Var, p: &LayerParams<Var>
     let key = ctx.linear(x, p.key, p.key_bias); // [tokens, Hkv*D]
     let value = ctx.linear(x, p.value, p.value_bias);
 
-    let query = normed_and_rotated(ctx, Activations::QueryProj, query, p.query_norm, query_pre_attn_scalar(ctx.config()));
+    let query = normed_and_rotated(
+        ctx,
+        Activations::QueryProj,
+        query,
+        p.query_norm,
+        query_pre_attn_scalar(ctx.config()),
+    );
     let key = normed_and_rotated(ctx, Activations::KeyProj, key, p.key_norm, None);
     let value = ctx.keep(Activations::ValueProj, value);
 
@@ -25,7 +31,13 @@ pub(super) fn self_attention(ctx: &mut Ctx<'_, '_>, x: Var, p: &LayerParams<Var>
 
 /// From a projection to what attention reads, kept under `name` at the point from which the backward needs no matmul: as
 /// attention reads it, or before the norm if there is one, since the norm's backward reads its input.
-fn normed_and_rotated(ctx: &mut Ctx<'_, '_>, name: Activations, x: Var, norm: Option<Var>, scale: Option<f64>) -> Var {
+fn normed_and_rotated(
+    ctx: &mut Ctx<'_, '_>,
+    name: Activations,
+    x: Var,
+    norm: Option<Var>,
+    scale: Option<f64>,
+) -> Var {
     let x = match norm {
         Some(norm) => {
             let x = ctx.keep(name, x);
