@@ -135,6 +135,7 @@ impl Config {
             mlp_dim: self.mlp_dim(),
             num_query_heads: self.num_query_heads(),
             num_kv_heads: self.num_kv_heads(),
+            max_target_length: self.max_target_length,
             head_dim: self.head_dim,
             num_decoder_layers: self.num_decoder_layers(),
             mlp_activation: self.mlp_activations.first().copied().unwrap_or(Activation::Silu),

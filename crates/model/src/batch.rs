@@ -1,7 +1,7 @@
 //! One batch on the device, checked: the shape in which the model reads tokens.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use mt_config::model::ModelConfig;
+use mt_config::ModelConfig;
 use thiserror::Error;
 
 use crate::ops::attention;

@@ -8,7 +8,7 @@
 //! number of threads changes a bit.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use mt_config::model::ModelConfig;
+use mt_config::ModelConfig;
 use rayon::prelude::*;
 
 use crate::params::{EMBEDDING, LAYER_NAMES, LOGITS_DENSE, LayerParams, Params, layer_path};

@@ -23,7 +23,7 @@ pub use loss::LossOutput;
 pub use params::{LayerParams, Params};
 pub use scan::{GradSink, HeadGradients, Model};
 
-use mt_config::model::{DType, DecoderBlock, ModelConfig};
+use mt_config::{DType, DecoderBlock, ModelConfig};
 
 /// Burn's name of an element type.
 pub fn burn_dtype(dtype: DType) -> burn::tensor::DType {

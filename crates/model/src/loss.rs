@@ -1,7 +1,7 @@
 //! The two ends of the decoder: from tokens to the first layer's input, and from the last layer's output to the loss.
 
 use burn::tensor::Tensor;
-use mt_config::model::ModelConfig;
+use mt_config::ModelConfig;
 
 use crate::batch::{BatchTensors, EPSILON};
 use crate::ops::{cross_entropy, embedding, rms_norm};

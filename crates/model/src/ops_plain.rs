@@ -44,7 +44,7 @@ pub mod rms_norm {
 
 pub mod rope {
     use burn::tensor::{Device, Int, Tensor, TensorData};
-    use mt_config::model::Rope;
+    use mt_config::Rope;
 
     #[derive(Debug, Clone)]
     pub struct Table {
@@ -102,7 +102,7 @@ pub mod rope {
 
 pub mod attention {
     use burn::tensor::{DType, Tensor, TensorData, activation};
-    use mt_config::model::AttentionKernel;
+    use mt_config::AttentionKernel;
 
     #[derive(Debug, Clone)]
     pub struct Layout {
@@ -194,7 +194,7 @@ pub mod attention {
 
 pub mod glu {
     use burn::tensor::{Tensor, activation};
-    use mt_config::model::Activation;
+    use mt_config::Activation;
 
     pub fn forward(gate: Tensor<2>, up: Tensor<2>, _: Activation) -> Tensor<2> {
         activation::silu(gate) * up

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use burn::tensor::{Device, Tensor};
-use mt_config::model::{Activations, Placement, RematPolicy};
+use mt_config::{Activations, Placement, RematPolicy};
 
 use crate::vjp::Value;
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use burn::tensor::{Device, Tensor};
-use mt_config::model::ModelConfig;
+use mt_config::ModelConfig;
 
 use crate::batch::BatchTensors;
 use crate::block::{Step, decoder_layer};

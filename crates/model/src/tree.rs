@@ -6,7 +6,7 @@
 //! any layout can be read back into any other. Moments are kept in [`Params`] too, so a tree serves them as well.
 
 use burn::tensor::{DType as BurnDType, Shape, Tensor, TensorData};
-use mt_config::model::{DType, ModelConfig};
+use mt_config::{DType, ModelConfig};
 use thiserror::Error;
 
 use crate::params::{DECODER_NORM, EMBEDDING, LAYER_NAMES, LOGITS_DENSE, LayerParams, Params, layer_path};

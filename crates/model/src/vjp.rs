@@ -16,7 +16,7 @@
 use std::rc::Rc;
 
 use burn::tensor::Tensor;
-use mt_config::model::Activations;
+use mt_config::Activations;
 
 use crate::remat::{Lease, Meter, Tracked};
 

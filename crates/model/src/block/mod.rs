@@ -6,7 +6,7 @@ mod operations;
 mod parts;
 mod qwen;
 
-use mt_config::model::{Activation, Activations, DecoderBlock, ModelConfig};
+use mt_config::{Activation, Activations, DecoderBlock, ModelConfig};
 
 use self::operations::{Add, AddBias, Attention, Dropout, Glu, Linear, RmsNorm, Rope, Scale};
 use crate::batch::BatchTensors;

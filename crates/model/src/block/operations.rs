@@ -1,7 +1,7 @@
 //! The operations of [`ops`](crate::ops) as a tape wants them: which values a backward reads, and what recomputing costs.
 
 use burn::tensor::Tensor;
-use mt_config::model::Activation;
+use mt_config::Activation;
 
 use super::Step;
 use crate::batch;

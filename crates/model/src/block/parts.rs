@@ -1,6 +1,6 @@
 //! The two halves of a decoder layer, as all families have them.
 
-use mt_config::model::Activations;
+use mt_config::Activations;
 
 use super::Ctx;
 use crate::params::LayerParams;
