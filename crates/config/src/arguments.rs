@@ -8,6 +8,26 @@ use crate::layers::{Layer, Rank};
 use crate::node::{Key, Kind, Node, Place};
 use crate::yaml;
 
+/// Splits `key=value` arguments; `--key=value` and Primus's `override_model.key=value` mean the same.
+pub(crate) fn split(arguments: &[String]) -> (Vec<(String, String)>, Vec<Problem>) {
+    let mut overrides = Vec::new();
+    let mut problems = Vec::new();
+    for argument in arguments {
+        match argument.split_once('=') {
+            Some((key, value)) => {
+                let key = key.trim_start_matches("--").trim();
+                let key = key.strip_prefix("override_model.").unwrap_or(key);
+                overrides.push((key.to_owned(), value.to_owned()));
+            }
+            None => {
+                let message = format!("expected `key=value`, found `{argument}`");
+                problems.push(Problem::new(Place::CommandLine, message));
+            }
+        }
+    }
+    (overrides, problems)
+}
+
 /// The command line's layer; of a repeated key the last one wins.
 pub(crate) fn command_line(overrides: &[(String, String)]) -> Layer {
     let mut entries: Vec<(Key, Node)> = Vec::new();

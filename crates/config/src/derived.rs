@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::keys::Config;
 use crate::keys::choices::{AttentionChoice, AttentionType, LogLevel, RopeType};
 use crate::layers::Setting;
+use crate::load::Note;
 use crate::model::{Activation, AttentionKernel, DType, ModelConfig, Rope};
 use crate::node::Place;
 
@@ -124,10 +125,15 @@ impl Config {
         self.resolved.iter()
     }
 
+    /// What a user should hear about once: keys without effect, choices that mean something else here.
+    pub fn notes(&self) -> Vec<Note> {
+        self.resolved.notes.clone()
+    }
+
     /// What the model room reads.
     pub fn model(&self) -> ModelConfig {
         let cap = |cap: f64| (cap > 0.0).then_some(cap);
-        let llama31 = self.rope_type == RopeType::Llama31 || self.model_name.starts_with("llama3.1");
+        let llama31 = self.rope_type == RopeType::Llama31;
         ModelConfig {
             decoder_block: self.decoder_block,
             vocab_size: self.vocab_size,

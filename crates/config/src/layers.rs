@@ -12,7 +12,6 @@ use crate::yaml;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// Files reached by `base_config`.
-    #[allow(dead_code)]
     Parent,
     /// Shapes of a known model.
     Preset,
@@ -67,6 +66,7 @@ impl Setting {
 #[derive(Clone)]
 pub struct Resolved {
     settings: BTreeMap<&'static str, Setting>,
+    pub(crate) notes: Vec<Problem>,
 }
 
 impl fmt::Debug for Resolved {
@@ -86,6 +86,11 @@ impl Resolved {
         self.settings.values()
     }
 
+    /// Where the value of a key of the table comes from.
+    pub(crate) fn place(&self, name: &str) -> &Place {
+        self.setting(name).map_or(&Place::Default, Setting::place)
+    }
+
     /// The text of a text key.
     pub(crate) fn text(&self, name: &str) -> &str {
         match self.setting(name).map(Setting::value) {
@@ -97,7 +102,7 @@ impl Resolved {
     /// Replaces a value by one that follows from other keys.
     pub(crate) fn derive(&mut self, name: &str, value: &str, from: &'static str) {
         if let Some(setting) = self.settings.get_mut(name) {
-            setting.node = Node::text(value, Place::Derived(from));
+            setting.node = Node::plain(value, Place::Derived(from));
             setting.place = Place::Derived(from);
             setting.value = (setting.spec.check)(&setting.node).unwrap_or(Value::Null);
         }
@@ -149,7 +154,7 @@ pub(crate) fn merge(mut layers: Vec<Layer>, problems: &mut Vec<Problem>) -> Reso
         let value = (spec.check)(&node).unwrap_or(Value::Null);
         (spec.name, Setting { spec, node, place, value })
     });
-    Resolved { settings: settings.collect() }
+    Resolved { settings: settings.collect(), notes: Vec::new() }
 }
 
 /// The value of a boolean key in the strongest layer that sets it.

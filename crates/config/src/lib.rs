@@ -6,12 +6,20 @@
 mod arguments;
 mod derived;
 mod error;
+mod files;
 pub mod keys;
 mod layers;
 mod load;
 mod model;
 mod node;
+mod notes;
+mod parents;
+mod presets;
+mod primus;
 mod remat;
+mod resolve;
+mod substitute;
+mod validate;
 mod yaml;
 
 pub use error::{ConfigErrors, Problem};
@@ -19,8 +27,9 @@ pub use keys::Config;
 pub use keys::choices::*;
 pub use keys::kinds::{Files, Secret};
 pub use layers::Setting;
-pub use load::{LoadArgs, load};
+pub use load::{LoadArgs, Note, load};
 pub use model::{
     Activation, Activations, AttentionKernel, DType, DecoderBlock, ModelConfig, Placement, RematPolicy, Rope,
 };
 pub use node::{Place, Value};
+pub use presets::model_names;

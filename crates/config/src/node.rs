@@ -73,6 +73,13 @@ pub enum Place {
     Environment(String),
 }
 
+impl Place {
+    /// Whether a file, the command line or the environment set the value.
+    pub fn is_given(&self) -> bool {
+        !matches!(self, Self::Default | Self::Derived(_))
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

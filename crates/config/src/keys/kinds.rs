@@ -126,6 +126,8 @@ impl KeyType for String {
     fn parse(node: &Node) -> Result<Self, String> {
         match &node.kind {
             Kind::Scalar { .. } if node.is_none() => Ok(Self::new()),
+            // `${HF_TOKEN:""}` in Primus files yields two quote characters when the variable is unset.
+            Kind::Scalar { text, .. } if text == "\"\"" || text == "''" => Ok(Self::new()),
             Kind::Scalar { text, .. } => Ok(text.clone()),
             _ => Err(expected("text", node)),
         }
@@ -230,10 +232,8 @@ impl KeyType for Secret {
     fn describe() -> String {
         "text, never printed or saved".to_owned()
     }
-    /// `${HF_TOKEN:""}` in Primus files yields two quote characters when the variable is unset: that is empty.
     fn parse(node: &Node) -> Result<Self, String> {
-        let text = String::parse(node).map_err(|_| "expected text".to_owned())?;
-        Ok(Self(if text == "\"\"" || text == "''" { String::new() } else { text }))
+        String::parse(node).map(Self).map_err(|_| "expected text".to_owned())
     }
     fn to_value(&self) -> Value {
         Value::Text(if self.0.is_empty() { "" } else { "<hidden>" }.to_owned())
@@ -254,5 +254,23 @@ impl KeyType for Anything {
     }
     fn to_value(&self) -> Value {
         self.0.clone()
+    }
+}
+
+/// A parallelism axis that one process doesn't have: 1, or -1 for "the rest of the devices".
+pub struct Single;
+
+impl KeyType for Single {
+    fn describe() -> String {
+        "1 or -1".to_owned()
+    }
+    fn parse(node: &Node) -> Result<Self, String> {
+        match i64::parse(node)? {
+            1 | -1 => Ok(Self),
+            _ => Err(expected("1 or -1", node)),
+        }
+    }
+    fn to_value(&self) -> Value {
+        Value::Int(1)
     }
 }

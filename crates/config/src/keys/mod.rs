@@ -73,7 +73,7 @@ static BY_NAME: LazyLock<HashMap<&'static str, &'static KeySpec>> =
 
 /// Every key, implemented ones first, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static KeySpec> {
-    table::IMPLEMENTED.iter().chain(known::KNOWN.iter())
+    table::IMPLEMENTED.iter().chain(known::all())
 }
 
 /// The row of `name`.

@@ -1,0 +1,124 @@
+//! What a user should hear about once: keys without effect, and choices that mean something else here.
+
+use crate::error::Problem;
+use crate::keys::choices::*;
+use crate::keys::{Config, State};
+use crate::layers::Resolved;
+use crate::model::Placement;
+
+/// Accepted keys whose value isn't the default.
+pub(crate) fn settings_without_effect(resolved: &mut Resolved) {
+    let notes: Vec<Problem> = resolved
+        .iter()
+        .filter(|setting| setting.place.is_given() && setting.is_changed())
+        .filter_map(|setting| match setting.spec.state {
+            State::Accepted(reason) => {
+                let message = format!("`{}` has no effect: {reason}", setting.spec.name);
+                Some(Problem::new(setting.place.clone(), message))
+            }
+            _ => None,
+        })
+        .collect();
+    resolved.notes.extend(notes);
+}
+
+/// Values that are accepted with another meaning than in MaxText.
+pub(crate) fn choices(config: &mut Config) {
+    let mut notes = Notes { config, found: Vec::new() };
+    notes.attention();
+    notes.parallelism();
+    notes.remat();
+    notes.data();
+    let found = notes.found;
+    config.resolved.notes.extend(found);
+}
+
+struct Notes<'a> {
+    config: &'a Config,
+    found: Vec<Problem>,
+}
+
+impl Notes<'_> {
+    fn add(&mut self, key: &str, message: impl Into<String>) {
+        self.found.push(Problem::new(self.config.resolved.place(key).clone(), message));
+    }
+
+    fn attention(&mut self) {
+        let c = self.config;
+        let cudnn = [
+            (AttentionChoice::CudnnFlashTe, "cudnn_flash_te"),
+            (AttentionChoice::CudnnFlashJax, "cudnn_flash_jax"),
+        ];
+        if let Some((_, name)) = cudnn.iter().find(|(choice, _)| *choice == c.attention) {
+            self.add("attention", format!("`attention: {name}` means this build's own flash kernel"));
+        }
+        if c.sliding_window_size > 0 && c.attention_type == AttentionType::Global {
+            self.add(
+                "sliding_window_size",
+                "`sliding_window_size` acts only with `attention_type: local_sliding`",
+            );
+        }
+    }
+
+    fn parallelism(&mut self) {
+        let c = self.config;
+        for (key, degree) in [
+            ("ici_data_parallelism", c.ici_data_parallelism),
+            ("ici_fsdp_parallelism", c.ici_fsdp_parallelism),
+            ("dcn_data_parallelism", c.dcn_data_parallelism),
+            ("dcn_fsdp_parallelism", c.dcn_fsdp_parallelism),
+        ] {
+            if degree > 1 {
+                self.add(key, format!("`{key}: {degree}` is treated as 1: this build runs one process"));
+            }
+        }
+        if c.hardware == Hardware::GpuMultiprocess {
+            self.add(
+                "hardware",
+                "`hardware: gpu_multiprocess` is treated as gpu: this build runs one process",
+            );
+        }
+    }
+
+    fn remat(&mut self) {
+        let c = self.config;
+        if c.remat_policy == RematPolicyName::None {
+            self.add(
+                "remat_policy",
+                "`remat_policy: none` keeps every activation; MaxText 0.2.5 treats it as `full`",
+            );
+        }
+        let kept = [
+            ("query_proj", c.query_proj),
+            ("key_proj", c.key_proj),
+            ("value_proj", c.value_proj),
+            ("kv_proj", c.kv_proj),
+            ("qkv_proj", c.qkv_proj),
+            ("context", c.context),
+            ("out_proj", c.out_proj),
+            ("mlpwi", c.mlpwi),
+            ("mlpwi_0", c.mlpwi_0),
+            ("mlpwi_1", c.mlpwi_1),
+            ("mlpwo", c.mlpwo),
+        ];
+        if c.remat_policy != RematPolicyName::Custom {
+            for (key, _) in kept.iter().filter(|(_, placement)| *placement != Placement::Remat) {
+                self.add(key, format!("`{key}` acts only with `remat_policy: custom`"));
+            }
+        }
+    }
+
+    fn data(&mut self) {
+        let c = self.config;
+        if c.per_device_batch_size.fract() != 0.0 {
+            let rows = c.micro_batch_size_to_train_on();
+            self.add(
+                "per_device_batch_size",
+                format!("a fraction of a row can't be trained on: {rows} per micro batch"),
+            );
+        }
+        if c.dataset_type == DatasetType::Hf && !c.use_truncation {
+            self.add("use_truncation", "`use_truncation: false` acts only with `dataset_type: grain`");
+        }
+    }
+}
