@@ -6,6 +6,7 @@
 //!
 //! Arithmetic is in float32 in MaxText's order, so every step equals its value to the last bit.
 
+use mt_config::{Config, LrScheduleType, WsdDecayStyle};
 use std::f64::consts::PI;
 
 /// How the rate falls after the peak (`lr_schedule_type`).
@@ -20,15 +21,6 @@ pub enum Decay {
         /// Shape of that decay (`wsd_decay_style`).
         style: WsdDecayStyle,
     },
-}
-
-/// Shape of the decay of a `wsd` schedule (`wsd_decay_style`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WsdDecayStyle {
-    /// A straight line.
-    Linear,
-    /// Half a cosine.
-    Cosine,
 }
 
 /// The keys that shape a schedule, under MaxText's names.
@@ -46,6 +38,28 @@ pub struct ScheduleOptions {
     pub warmup_steps_fraction: f64,
     /// What follows the warm-up.
     pub decay: Decay,
+}
+
+impl From<&Config> for ScheduleOptions {
+    fn from(config: &Config) -> Self {
+        // -1 stands for the other of the two.
+        let or = |steps: i64, other: i64| u64::try_from(steps).or(u64::try_from(other)).unwrap_or(0);
+        let (steps, schedule) = (config.steps, config.learning_rate_schedule_steps);
+        Self {
+            steps: or(steps, schedule),
+            learning_rate_schedule_steps: or(schedule, steps),
+            learning_rate: config.learning_rate,
+            learning_rate_final_fraction: config.learning_rate_final_fraction,
+            warmup_steps_fraction: config.warmup_steps_fraction,
+            decay: match config.lr_schedule_type {
+                LrScheduleType::Cosine => Decay::Cosine,
+                LrScheduleType::Wsd => Decay::Wsd {
+                    decay_steps_fraction: config.wsd_decay_steps_fraction,
+                    style: config.wsd_decay_style,
+                },
+            },
+        }
+    }
 }
 
 /// The learning rate as a function of the step.
