@@ -1,8 +1,18 @@
 //! Text to ids and back. One file per kind of tokenizer.
 
+mod bpe;
 mod byte;
+mod byte_map;
+mod huggingface;
+mod load;
+mod sentencepiece;
+mod tiktoken;
 
 pub use byte::ByteTokenizer;
+pub use huggingface::HuggingFaceTokenizer;
+pub use load::{TOKENIZER_FILES, TokenizerType, load};
+pub use sentencepiece::SentencePieceTokenizer;
+pub use tiktoken::TiktokenTokenizer;
 
 use crate::DataError;
 
