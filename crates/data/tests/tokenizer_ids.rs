@@ -1,6 +1,8 @@
 //! Ids of the real vocabularies, against those that `tests/reference/tokenizer_ids.py` wrote with the public Python
 //! packages. Skips itself where the vocabularies or the C4 sample are not there.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
