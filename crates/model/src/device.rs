@@ -1,7 +1,20 @@
 //! Where tensors live: the CPU, or a GPU that this build knows how to drive.
+//!
+//! GPU support is a matter of cargo features: `rocm` (HIP), `cuda`, `wgpu` (Vulkan, Metal or DirectX 12 through WGSL) and
+//! `vulkan` (SPIR-V). All of them load their drivers at run time, so a build with GPU support starts on a machine without a
+//! GPU; here it's found out what there is, before a tensor touches it.
 
 use burn::tensor::Device;
 use thiserror::Error;
+
+/// A device of this machine.
+#[derive(Debug, Clone)]
+pub struct Available {
+    /// For people, such as `ROCm GPU 0`.
+    pub name: String,
+    /// What tensors are created on.
+    pub device: Device,
+}
 
 /// A device, and a sentence about why it was chosen.
 #[derive(Debug, Clone)]
@@ -15,42 +28,198 @@ pub struct Choice {
 /// A device that can't be had.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum DeviceError {
-    /// `hardware: gpu` in a build without GPU support.
+    /// A GPU is wanted from a build without support for any.
     #[error(
-        "hardware: {hardware} needs a build with GPU support; rebuild with `--features rocm`, `wgpu` or `cuda`"
+        "hardware: {hardware} needs a build with GPU support: rebuild with `--features rocm`, `cuda` or `wgpu`, or set hardware: cpu"
     )]
     NotBuiltIn {
         /// Value of the `hardware` key.
         hardware: String,
     },
-    /// No GPU answered.
-    #[error("hardware: {hardware}, but no GPU was found; looked for {looked_for}")]
+    /// A GPU is wanted and none answered.
+    #[error("hardware: {hardware}, but no GPU was found. Looked for {}. Set hardware: cpu to train without", looked_for.join("; "))]
     NotFound {
         /// Value of the `hardware` key.
         hardware: String,
         /// What was tried, and what came of it.
-        looked_for: String,
+        looked_for: Vec<String>,
+    },
+    /// This process is to use a GPU beyond those that there are.
+    #[error("hardware: {hardware}: this process is number {index} on its machine, which has {found} GPU(s)")]
+    TooFew {
+        /// Value of the `hardware` key.
+        hardware: String,
+        /// Number of this process on its machine.
+        index: usize,
+        /// GPUs of this machine.
+        found: usize,
     },
     /// A value of `hardware` that isn't supported.
-    #[error("hardware: {hardware} isn't supported, expected cpu, gpu or gpu_multiprocess")]
+    #[error("hardware: {hardware} isn't supported, expected cpu, gpu, gpu_multiprocess or nothing")]
     Unknown {
         /// Value of the `hardware` key.
         hardware: String,
     },
 }
 
-/// Chooses the device by the `hardware` key: `cpu`, `gpu` or `gpu_multiprocess` (number `index` of this machine's), or unset:
-/// the first GPU found, else the CPU.
-pub fn choose(hardware: Option<&str>, _index: usize) -> Result<Choice, DeviceError> {
-    match hardware {
-        Some("cpu") => Ok(Choice { device: Device::flex(), reason: "computing on the CPU".to_owned() }),
-        Some(hardware @ ("gpu" | "gpu_multiprocess")) => {
-            Err(DeviceError::NotBuiltIn { hardware: hardware.to_owned() })
-        }
-        None | Some("") => Ok(Choice {
-            device: Device::flex(),
-            reason: "computing on the CPU: no GPU support was built in".to_owned(),
-        }),
+/// Chooses by the `hardware` key: `cpu`; `gpu` or `gpu_multiprocess`, of which process `index` of this machine gets GPU
+/// `index`; or unset, the GPU if there is one, else the CPU. A software rasterizer counts as a GPU only when asked for one.
+pub fn choose(hardware: Option<&str>, index: usize) -> Result<Choice, DeviceError> {
+    match hardware.filter(|hardware| !hardware.is_empty()) {
+        Some("cpu") => Ok(cpu("as hardware: cpu says")),
+        Some(hardware @ ("gpu" | "gpu_multiprocess")) => gpu(hardware, index),
         Some(hardware) => Err(DeviceError::Unknown { hardware: hardware.to_owned() }),
+        None if RUNTIMES.is_empty() => Ok(cpu("no GPU support was built in")),
+        None => Ok(match gpus().into_iter().filter(|gpu| !is_software(&gpu.device)).nth(index) {
+            Some(gpu) => chosen(gpu),
+            None => cpu(&format!("no GPU was found (looked for {})", looked_for().join("; "))),
+        }),
+    }
+}
+
+/// All devices of this machine that this build can drive, the GPUs first.
+pub fn available() -> Vec<Available> {
+    let mut devices = gpus();
+    devices.push(Available { name: "CPU".to_owned(), device: Device::flex() });
+    devices
+}
+
+fn gpu(hardware: &str, index: usize) -> Result<Choice, DeviceError> {
+    let hardware = hardware.to_owned();
+    if RUNTIMES.is_empty() {
+        return Err(DeviceError::NotBuiltIn { hardware });
+    }
+    let gpus = gpus();
+    match (gpus.len(), gpus.into_iter().nth(index)) {
+        (_, Some(gpu)) => Ok(chosen(gpu)),
+        (0, None) => Err(DeviceError::NotFound { hardware, looked_for: looked_for() }),
+        (found, None) => Err(DeviceError::TooFew { hardware, index, found }),
+    }
+}
+
+fn cpu(why: &str) -> Choice {
+    Choice { device: Device::flex(), reason: format!("computing on the CPU: {why}") }
+}
+
+fn chosen(gpu: Available) -> Choice {
+    Choice { reason: format!("computing on {}", gpu.name), device: gpu.device }
+}
+
+/// A way to drive GPUs.
+struct Runtime {
+    name: &'static str,
+    enumerate: fn() -> Vec<Device>,
+    /// What it needs on the machine, and whether that was there.
+    needs: fn() -> String,
+}
+
+/// The runtimes of this build, in the order of preference. Listing devices opens none and, without a driver, lists none.
+static RUNTIMES: &[Runtime] = &[
+    #[cfg(feature = "rocm")]
+    Runtime { name: "ROCm", enumerate: || list(burn::tensor::DeviceType::Rocm), needs: rocm_needs },
+    #[cfg(feature = "cuda")]
+    Runtime {
+        name: "CUDA",
+        enumerate: || list(burn::tensor::DeviceType::Cuda),
+        needs: || "CUDA: the driver library libcuda.so and a device that it lists".to_owned(),
+    },
+    #[cfg(feature = "vulkan")]
+    Runtime {
+        name: "Vulkan",
+        enumerate: || list(burn::tensor::DeviceType::Vulkan),
+        needs: || "Vulkan: the loader libvulkan.so.1 and a driver that it lists".to_owned(),
+    },
+    #[cfg(feature = "wgpu")]
+    Runtime {
+        name: "wgpu",
+        enumerate: || list(burn::tensor::DeviceType::Wgpu),
+        needs: || "wgpu: an adapter for Vulkan (loader libvulkan.so.1), Metal or DirectX 12".to_owned(),
+    },
+];
+
+#[cfg(any(feature = "rocm", feature = "cuda", feature = "wgpu"))]
+fn list(device_type: burn::tensor::DeviceType) -> Vec<Device> {
+    Device::enumerate(device_type).into_vec()
+}
+
+#[cfg(feature = "rocm")]
+fn rocm_needs() -> String {
+    let places = "$ROCM_PATH/lib, $HIP_PATH/lib and the loader's path";
+    if cubecl_hip_sys::is_available() {
+        "ROCm: libamdhip64.so and libhiprtc.so are there, but list no device; is /dev/kfd readable by this user?".to_owned()
+    } else {
+        format!(
+            "ROCm: libamdhip64.so and libhiprtc.so, which aren't in {places}; set ROCM_PATH if ROCm is elsewhere"
+        )
+    }
+}
+
+/// GPUs by runtime, hardware before software rasterizers.
+fn gpus() -> Vec<Available> {
+    let named = |runtime: &Runtime| {
+        let name = runtime.name;
+        let describe = move |(i, device): (usize, Device)| {
+            let kind = if is_software(&device) { "software device" } else { "GPU" };
+            Available { name: format!("{name} {kind} {i}"), device }
+        };
+        (runtime.enumerate)().into_iter().enumerate().map(describe).collect::<Vec<_>>()
+    };
+    let mut gpus: Vec<Available> = RUNTIMES.iter().flat_map(named).collect();
+    gpus.sort_by_key(|gpu| is_software(&gpu.device));
+    gpus
+}
+
+fn looked_for() -> Vec<String> {
+    RUNTIMES.iter().map(|runtime| (runtime.needs)()).collect()
+}
+
+/// Whether a device is a Vulkan driver that runs on the CPU, such as Mesa's llvmpipe.
+fn is_software(device: &Device) -> bool {
+    #[cfg(feature = "vulkan")]
+    if *device == Device::vulkan(burn::tensor::DeviceKind::Cpu) {
+        return true;
+    }
+    #[cfg(feature = "wgpu")]
+    return *device == Device::wgpu(burn::tensor::DeviceKind::Cpu);
+    #[cfg(not(feature = "wgpu"))]
+    {
+        let _ = device;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_is_always_there() {
+        let choice = choose(Some("cpu"), 0).expect("the CPU");
+        assert_eq!(choice.device, Device::flex());
+        assert_eq!(available().last().map(|available| available.name.clone()), Some("CPU".to_owned()));
+    }
+
+    #[test]
+    fn an_unset_key_falls_back_to_the_cpu_and_says_why() {
+        let choice = choose(None, 1000).expect("the CPU");
+        assert_eq!(choice.device, Device::flex());
+        assert!(choice.reason.starts_with("computing on the CPU: no GPU"), "{}", choice.reason);
+        assert_eq!(choose(Some(""), 1000).map(|choice| choice.reason), Ok(choice.reason));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let error = choose(Some("tpu"), 0).map(|choice| choice.reason).expect_err("no such hardware");
+        assert!(error.to_string().contains("expected cpu, gpu"), "{error}");
+        #[cfg(not(any(feature = "rocm", feature = "cuda", feature = "wgpu")))]
+        {
+            let error = choose(Some("gpu"), 0).map(|choice| choice.reason).expect_err("nothing was built in");
+            assert!(error.to_string().contains("--features rocm"), "{error}");
+        }
+        #[cfg(feature = "rocm")]
+        if !cubecl_hip_sys::is_available() {
+            let error = choose(Some("gpu"), 1000).map(|choice| choice.reason).expect_err("no such device");
+            assert!(error.to_string().contains("libamdhip64"), "{error}");
+        }
     }
 }
