@@ -43,7 +43,7 @@ fn params(npz: &Npz, prefix: &str, config: &ModelConfig) -> Params {
 
 /// Values of a leaf of the saved tree.
 fn leaf(params: &Params, tree: &Tree, name: &str) -> Vec<f32> {
-    tree.read_leaf(params, name).unwrap().convert::<f32>().into_vec().unwrap()
+    tree.read_leaf(params, name).unwrap().convert::<f32>().try_into_vec().unwrap()
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn stacking_puts_elements_where_maxtext_looks_for_them() {
     let params = init::init(&config, &Device::flex());
     let tree = Tree::new(&config);
     let stacked = tree.read_leaf(&params, "decoder/layers/self_attention/query/kernel").unwrap();
-    let stacked: Vec<f32> = stacked.into_vec().unwrap();
+    let stacked: Vec<f32> = stacked.try_into_vec().unwrap();
     let (layers, heads, width) = (config.num_decoder_layers, config.num_query_heads, config.head_dim);
     for (e, l, h, d) in [(0, 0, 0, 0), (3, 1, 2, 1), (11, 0, 3, 3)] {
         let found = stacked[((e * layers + l) * heads + h) * width + d];

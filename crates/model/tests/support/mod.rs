@@ -143,7 +143,7 @@ impl Packed {
 
 /// Row-major values in float32, whatever the tensor stores.
 pub fn values(tensor: &Tensor<2>) -> Vec<f32> {
-    tensor.clone().cast(BurnDType::F32).into_data().into_vec().unwrap()
+    tensor.clone().cast(BurnDType::F32).into_data().try_into_vec().unwrap()
 }
 
 pub fn tensor(values: Vec<f32>, shape: [usize; 2]) -> Tensor<2> {
