@@ -1,6 +1,6 @@
 //! The two ends of the decoder: from tokens to the first layer's input, and from the last layer's output to the loss.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use mt_config::ModelConfig;
 
 use crate::batch::{BatchTensors, EPSILON};
@@ -8,6 +8,10 @@ use crate::ops::{cross_entropy, embedding, rms_norm};
 use crate::params::Params;
 use crate::remat::Accounting;
 use crate::{burn_dtype, scan::HeadGradients};
+
+/// As an output head MaxText rounds the embedding to bfloat16 whatever `dtype` and `weight_dtype` are, and so, in the backward
+/// pass, the gradient that comes from there. The product itself is in the compute dtype.
+const TIED_HEAD: DType = DType::BF16;
 
 /// The loss of one batch. Sums run over the targets that count.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -89,8 +93,10 @@ pub(crate) fn head_and_backward(
     let scale = params.decoder_norm.clone();
     let (dx, decoder_norm) = rms_norm::backward(x, scale, config.normalization_layer_epsilon, dy);
 
-    let (logits_dense, embedding) =
-        if params.logits_dense.is_some() { (Some(head.dw), None) } else { (None, Some(head.dw)) };
+    let (logits_dense, embedding) = match params.logits_dense {
+        Some(_) => (Some(head.dw), None),
+        None => (None, Some(head.dw.cast(TIED_HEAD).cast(DType::F32))),
+    };
     HeadBackward {
         loss: LossOutput::new(batch, head.xent_sum, head.z_loss_sum),
         dx,
@@ -105,11 +111,11 @@ pub(crate) fn logits(config: &ModelConfig, params: &Params, batch: &BatchTensors
     cross_entropy::logits(y, output_head(params), &spec(config))
 }
 
-/// The output head's matrix: `logits_dense` or the embedding.
+/// The output head's matrix: `logits_dense`, or the embedding rounded to [`TIED_HEAD`].
 fn output_head(params: &Params) -> cross_entropy::Head {
     match &params.logits_dense {
         Some(kernel) => cross_entropy::Head::Dense(kernel.clone()),
-        None => cross_entropy::Head::Embedding(params.embedding.clone()),
+        None => cross_entropy::Head::Embedding(params.embedding.clone().cast(TIED_HEAD)),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use burn::tensor::{DType, Tensor};
 use mt_config::{Activation, DecoderBlock, ModelConfig, Rope};
 use mt_model::Params;
 
@@ -11,9 +12,17 @@ use super::{Packed, values};
 /// Parameters by unscanned path, in float64.
 pub type Weights = HashMap<String, Vec<f64>>;
 
+/// Where [`weights`] puts a tied output head: the embedding, rounded to bfloat16 as MaxText does.
+pub const TIED_HEAD: &str = "tied head";
+
 pub fn weights(params: &Params) -> Weights {
-    let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
-    params.leaves().into_iter().map(|(path, tensor)| (path, wide(values(tensor)))).collect()
+    let wide = |tensor: &Tensor<2>| values(tensor).into_iter().map(f64::from).collect::<Vec<_>>();
+    let mut weights: Weights =
+        params.leaves().into_iter().map(|(path, tensor)| (path, wide(tensor))).collect();
+    if params.logits_dense.is_none() {
+        weights.insert(TIED_HEAD.to_owned(), wide(&params.embedding.clone().cast(DType::BF16)));
+    }
+    weights
 }
 
 /// `(sum of cross-entropies with z-loss, sum of z-losses)` over the targets that count.
@@ -46,9 +55,10 @@ pub fn logits(config: &ModelConfig, weights: &Weights, batch: &Packed) -> Vec<f6
     let mut logits = match weights.get("decoder/logits_dense/kernel") {
         Some(kernel) => matmul(&x, kernel, e),
         None => {
+            let head = &weights[TIED_HEAD];
             let scale = if config.normalize_embedding_logits { (e as f64).sqrt() } else { 1.0 };
             let transposed: Vec<f64> =
-                (0..e).flat_map(|i| (0..config.vocab_size).map(move |v| table[v * e + i] / scale)).collect();
+                (0..e).flat_map(|i| (0..config.vocab_size).map(move |v| head[v * e + i] / scale)).collect();
             matmul(&x, &transposed, e)
         }
     };
