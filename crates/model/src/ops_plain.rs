@@ -5,15 +5,18 @@ pub mod linear {
     use burn::tensor::{DType, Tensor};
 
     pub fn forward(x: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
+        let w = w.cast(x.dtype());
         x.matmul(w)
     }
     pub fn backward_input(dy: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
+        let w = w.cast(dy.dtype());
         dy.matmul(w.transpose())
     }
     pub fn backward_weight(x: Tensor<2>, dy: Tensor<2>) -> Tensor<2> {
         x.cast(DType::F32).transpose().matmul(dy.cast(DType::F32))
     }
     pub fn add_bias(y: Tensor<2>, bias: Tensor<2>) -> Tensor<2> {
+        let bias = bias.cast(y.dtype());
         y + bias
     }
     pub fn backward_bias(dy: Tensor<2>) -> Tensor<2> {
@@ -134,8 +137,15 @@ pub mod attention {
         pub fn visible_pairs(&self, _window: Option<usize>) -> u64 {
             self.visible.iter().filter(|&&v| v).count() as u64
         }
-        fn mask(&self, like: &Tensor<2>) -> Tensor<4> {
-            let mask: Vec<f32> = self.visible.iter().map(|&v| if v { 0.0 } else { -1e30 }).collect();
+        fn mask(&self, like: &Tensor<2>, window: Option<usize>) -> Tensor<4> {
+            let window = window.unwrap_or(usize::MAX);
+            let near = |i: usize| (i / self.seq % self.seq).saturating_sub(i % self.seq) < window;
+            let mask: Vec<f32> = self
+                .visible
+                .iter()
+                .enumerate()
+                .map(|(i, &v)| if v && near(i) { 0.0 } else { -1e30 })
+                .collect();
             let shape = [self.batch, 1, self.seq, self.seq];
             Tensor::from_data(TensorData::new(mask, shape), (&like.device(), DType::F32))
         }
@@ -162,7 +172,7 @@ pub mod attention {
         spec: &Spec,
     ) -> (Tensor<2>, Tensor<2>) {
         let (dtype, g, d) = (q.dtype(), spec.num_query_heads / spec.num_kv_heads, spec.head_dim);
-        let mask = layout.mask(&q);
+        let mask = layout.mask(&q, spec.window);
         let lse = Tensor::zeros([layout.batch * layout.seq, spec.num_query_heads], &q.device());
         let (q, k, v) = (layout.heads(q, d, 1), layout.heads(k, d, g), layout.heads(v, d, g));
         (layout.tokens(probabilities(&q, &k, mask).matmul(v), 1, dtype), lse)
@@ -179,7 +189,7 @@ pub mod attention {
         spec: &Spec,
     ) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
         let (dtype, g, d) = (q.dtype(), spec.num_query_heads / spec.num_kv_heads, spec.head_dim);
-        let mask = layout.mask(&q);
+        let mask = layout.mask(&q, spec.window);
         let (q, k, v) = (layout.heads(q, d, 1), layout.heads(k, d, g), layout.heads(v, d, g));
         let dout = layout.heads(dout, d, 1);
         let p = probabilities(&q, &k, mask);

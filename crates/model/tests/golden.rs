@@ -126,7 +126,7 @@ fn all_values(params: &Params) -> Vec<Vec<f32>> {
 struct Bounds {
     /// Absolute, of the loss at each step.
     loss: f64,
-    /// Relative, of norms of gradients, parameters.
+    /// Relative, of norms of gradients and parameters; a tenth of what a parameter may be off by in the L2 norm.
     norm: f64,
 }
 
@@ -171,7 +171,7 @@ fn three_steps(file: &str, config: &ModelConfig, bounds: &Bounds) {
     }
     for (name, expected) in vectors.under("param3/").filter(|_| file == "model_scan_axis1.npz") {
         let error = relative_l2(&leaf(&model.params, &tree, name), &expected.values);
-        assert!(error < 1e-4, "{name} after three steps is off by {error:e}");
+        assert!(error < 10.0 * bounds.norm, "{name} after three steps is off by {error:e}");
     }
 }
 
