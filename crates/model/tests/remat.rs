@@ -3,40 +3,33 @@
 
 mod support;
 
-use mt_config::Activations::{
-    self, Context, DecoderLayerInput, KeyProj, Mlpwi0, Mlpwi1, Mlpwo, OutProj, QueryProj, ValueProj,
-};
+use mt_config::Activations::{DecoderLayerInput, Mlpwi1, Mlpwo, QueryProj};
+use mt_config::RematPolicyName::*;
 use mt_config::{DecoderBlock, ModelConfig, Placement, RematPolicy};
 use mt_model::remat::Accounting;
 use mt_model::{Model, Params};
 use support::{Packed, mean_gradients, small, values};
 
-const QKV: [Activations; 3] = [QueryProj, KeyProj, ValueProj];
-
-fn keeping(kept: &[Activations]) -> RematPolicy {
-    placing(kept, Placement::Device)
-}
-
-fn placing(named: &[Activations], placement: Placement) -> RematPolicy {
-    RematPolicy::new(|name| if named.contains(&name) { placement } else { Placement::Remat })
-}
-
-/// MaxText's policies, by what they keep, from the leanest on.
+/// MaxText's policies, and one of `custom`.
 fn policies() -> Vec<(&'static str, RematPolicy)> {
-    let minimal = [QueryProj, KeyProj, ValueProj, OutProj, Mlpwi0, Mlpwi1, Mlpwo];
+    let custom = RematPolicy::new(|name| match name {
+        DecoderLayerInput | Mlpwi1 => Placement::Offload,
+        QueryProj | Mlpwo => Placement::Device,
+        _ => Placement::Remat,
+    });
     vec![
-        ("full", keeping(&[])),
-        ("save_out_proj", keeping(&[OutProj])),
-        ("save_qkv_proj", keeping(&QKV)),
-        ("save_dot_except_mlp", keeping(&[QueryProj, KeyProj, ValueProj, OutProj])),
-        ("save_dot_with_context_except_mlp", keeping(&[QueryProj, KeyProj, ValueProj, Context, OutProj])),
-        ("save_dot_except_mlpwi", keeping(&[QueryProj, KeyProj, ValueProj, OutProj, Mlpwo])),
-        ("minimal", keeping(&minimal)),
-        ("minimal_with_context", keeping(&[&minimal[..], &[Context]].concat())),
-        ("everything", keeping(&Activations::ALL)),
-        ("qkv_proj_offloaded", placing(&QKV, Placement::Offload)),
-        ("minimal_offloaded", placing(&minimal, Placement::Offload)),
-        ("custom", placing(&[DecoderLayerInput, Mlpwi1], Placement::Offload)),
+        ("full", Full.policy()),
+        ("save_out_proj", SaveOutProj.policy()),
+        ("save_qkv_proj", SaveQkvProj.policy()),
+        ("save_dot_except_mlp", SaveDotExceptMlp.policy()),
+        ("save_dot_with_context_except_mlp", SaveDotWithContextExceptMlp.policy()),
+        ("save_dot_except_mlpwi", SaveDotExceptMlpwi.policy()),
+        ("minimal", Minimal.policy()),
+        ("minimal_with_context", MinimalWithContext.policy()),
+        ("everything", RematPolicy::new(|_| Placement::Device)),
+        ("qkv_proj_offloaded", QkvProjOffloaded.policy()),
+        ("minimal_offloaded", MinimalOffloaded.policy()),
+        ("custom", custom),
     ]
 }
 
@@ -55,7 +48,7 @@ fn gradients_are_bitwise_equal_under_every_policy() {
     let dropout = ModelConfig { dropout_rate: 0.2, ..small() };
     let bfloat16 = ModelConfig { dtype: mt_config::DType::BFloat16, ..small() };
     for config in [small(), qwen3, dropout, bfloat16] {
-        let (loss, gradients, _) = run(&config, keeping(&[]));
+        let (loss, gradients, _) = run(&config, Full.policy());
         for (name, policy) in policies() {
             let (other_loss, other, _) = run(&config, policy);
             assert_eq!(loss, other_loss, "{name}");
@@ -110,7 +103,7 @@ fn full_needs_one_layer_and_an_input_per_layer() {
         let (q, kv) = (config.num_query_heads * config.head_dim, config.num_kv_heads * config.head_dim);
         // Both norms, the residual and both outputs; projections before and after RoPE; context and its log-sum-exp; the MLP.
         let layer = 5 * e + e + 2 * q + 3 * kv + (q + config.num_query_heads) + 3 * m;
-        let accounting = run(&config, keeping(&[])).2;
+        let accounting = run(&config, Full.policy()).2;
         assert_eq!(accounting.kept_bytes, (layers * tokens * e * 4) as u64);
         assert!(
             accounting.peak_bytes <= accounting.kept_bytes + (tokens * layer * 4) as u64,
@@ -128,14 +121,14 @@ fn full_recomputes_all_but_the_last_matmul() {
     let matmuls = 2 * tokens * (e * (q + 2 * kv) + q * e + 2 * e * m);
     let pairs = |lengths: &[usize]| lengths.iter().map(|n| n * (n + 1) / 2).sum::<usize>();
     let attention = 4 * q * pairs(&[20, 12, 9, 9, 7, 7]); // padding attends to itself
-    let accounting = run(&config, keeping(&[])).2;
+    let accounting = run(&config, Full.policy()).2;
     assert_eq!(accounting.recomputed_flops, (config.num_decoder_layers * (matmuls + attention)) as u64);
 }
 
 #[test]
 fn offloading_keeps_in_place_on_the_cpu() {
     let config = small();
-    let (_, _, kept) = run(&config, keeping(&QKV));
-    let (_, _, offloaded) = run(&config, placing(&QKV, Placement::Offload));
+    let (_, _, kept) = run(&config, SaveQkvProj.policy());
+    let (_, _, offloaded) = run(&config, QkvProjOffloaded.policy());
     assert_eq!(kept, offloaded);
 }

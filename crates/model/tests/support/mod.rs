@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test binary uses its share")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub mod cases;
 pub mod npz;
 pub mod reference;
 
