@@ -4,6 +4,9 @@
 //! `vulkan` (SPIR-V). All of them load their drivers at run time, so a build with GPU support starts on a machine without a
 //! GPU; here it's found out what there is, before a tensor touches it.
 
+#[cfg(feature = "rocm")]
+mod amd;
+
 use burn::tensor::Device;
 use mt_config::Hardware;
 use thiserror::Error;
@@ -65,16 +68,16 @@ pub fn choose(hardware: Hardware, index: usize) -> Result<Choice, DeviceError> {
         Hardware::Gpu => gpu("gpu", index),
         Hardware::GpuMultiprocess => gpu("gpu_multiprocess", index),
         Hardware::Auto if RUNTIMES.is_empty() => Ok(cpu("no GPU support was built in")),
-        Hardware::Auto => Ok(match gpus().into_iter().filter(|gpu| !is_software(&gpu.device)).nth(index) {
+        Hardware::Auto => Ok(match gpus(false).into_iter().nth(index) {
             Some(gpu) => chosen(gpu),
             None => cpu(&format!("no GPU was found (looked for {})", looked_for().join("; "))),
         }),
     }
 }
 
-/// All devices of this machine that this build can drive, the GPUs first.
+/// All devices of this machine that this build can drive, the GPUs first; a card once for each runtime that reaches it.
 pub fn available() -> Vec<Available> {
-    let mut devices = gpus();
+    let mut devices: Vec<Available> = RUNTIMES.iter().flat_map(Runtime::devices).collect();
     devices.push(Available { name: "CPU".to_owned(), device: Device::flex() });
     devices
 }
@@ -84,7 +87,7 @@ fn gpu(hardware: &str, index: usize) -> Result<Choice, DeviceError> {
     if RUNTIMES.is_empty() {
         return Err(DeviceError::NotBuiltIn { hardware });
     }
-    let gpus = gpus();
+    let gpus = gpus(true);
     match (gpus.len(), gpus.into_iter().nth(index)) {
         (_, Some(gpu)) => Ok(chosen(gpu)),
         (0, None) => Err(DeviceError::NotFound { hardware, looked_for: looked_for() }),
@@ -111,7 +114,7 @@ struct Runtime {
 /// The runtimes of this build, in the order of preference. Listing devices opens none and, without a driver, lists none.
 static RUNTIMES: &[Runtime] = &[
     #[cfg(feature = "rocm")]
-    Runtime { name: "ROCm", enumerate: || list(burn::tensor::DeviceType::Rocm), needs: rocm_needs },
+    Runtime { name: "ROCm", enumerate: amd::devices, needs: amd::needs },
     #[cfg(feature = "cuda")]
     Runtime {
         name: "CUDA",
@@ -137,31 +140,27 @@ fn list(device_type: burn::tensor::DeviceType) -> Vec<Device> {
     Device::enumerate(device_type).into_vec()
 }
 
-#[cfg(feature = "rocm")]
-fn rocm_needs() -> String {
-    let places = "$ROCM_PATH/lib, $HIP_PATH/lib and the loader's path";
-    if cubecl_hip_sys::is_available() {
-        "ROCm: libamdhip64.so and libhiprtc.so are there, but list no device; is /dev/kfd readable by this user?".to_owned()
-    } else {
-        format!(
-            "ROCm: libamdhip64.so and libhiprtc.so, which aren't in {places}; set ROCM_PATH if ROCm is elsewhere"
-        )
+impl Runtime {
+    fn devices(&self) -> Vec<Available> {
+        let describe = |(i, device): (usize, Device)| {
+            let kind = if is_software(&device) { "software device" } else { "GPU" };
+            Available { name: format!("{} {kind} {i}", self.name), device }
+        };
+        (self.enumerate)().into_iter().enumerate().map(describe).collect()
     }
 }
 
-/// GPUs by runtime, hardware before software rasterizers.
-fn gpus() -> Vec<Available> {
-    let named = |runtime: &Runtime| {
-        let name = runtime.name;
-        let describe = move |(i, device): (usize, Device)| {
-            let kind = if is_software(&device) { "software device" } else { "GPU" };
-            Available { name: format!("{name} {kind} {i}"), device }
+/// The GPUs to choose from: those of the first runtime that has any, since another runtime would list the same cards again.
+/// Software rasterizers only if there is nothing else.
+fn gpus(software_is_allowed: bool) -> Vec<Available> {
+    let of_kind = |software: bool| {
+        let of_runtime = |runtime: &Runtime| -> Vec<Available> {
+            runtime.devices().into_iter().filter(|gpu| is_software(&gpu.device) == software).collect()
         };
-        (runtime.enumerate)().into_iter().enumerate().map(describe).collect::<Vec<_>>()
+        RUNTIMES.iter().map(of_runtime).find(|gpus| !gpus.is_empty())
     };
-    let mut gpus: Vec<Available> = RUNTIMES.iter().flat_map(named).collect();
-    gpus.sort_by_key(|gpu| is_software(&gpu.device));
-    gpus
+    let software = || if software_is_allowed { of_kind(true) } else { None };
+    of_kind(false).or_else(software).unwrap_or_default()
 }
 
 fn looked_for() -> Vec<String> {
