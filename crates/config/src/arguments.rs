@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Problem;
+use crate::keys::kinds::Syntax;
 use crate::keys::{self, KeySpec};
 use crate::layers::{Layer, Rank};
 use crate::node::{Key, Kind, Node, Place};
@@ -39,23 +40,16 @@ pub(crate) fn command_line(overrides: &[(String, String)]) -> Layer {
     Layer { rank: Rank::CommandLine, entries }
 }
 
-/// Text keys take the argument as it is, so that `*.json` or `a: b` need no quotes; others read it as YAML.
+/// Text keys take the argument as it is, so that `*.json` or `a: b` need no quotes.
 fn argument(spec: Option<&KeySpec>, text: &str) -> Node {
-    let bracketed = text.starts_with('[') || text.starts_with('{');
-    if bracketed
-        && let Some(node) = yaml::parse_inline(text, Place::CommandLine)
-        && is_collection(&node)
-    {
-        return node;
+    let place = Place::CommandLine;
+    match spec.map_or(Syntax::Text, |spec| spec.syntax) {
+        Syntax::Yaml => Node::plain(unquoted(text), place),
+        Syntax::Text => Node::text(unquoted(text), place),
+        Syntax::TextOrList | Syntax::Collection => yaml::parse_inline(text, Place::CommandLine)
+            .filter(|node| !matches!(node.kind, Kind::Scalar { .. }))
+            .unwrap_or_else(|| Node::text(unquoted(text), place)),
     }
-    match spec {
-        Some(spec) if !spec.literal && !spec.collection => Node::plain(unquoted(text), Place::CommandLine),
-        _ => Node::text(unquoted(text), Place::CommandLine),
-    }
-}
-
-fn is_collection(node: &Node) -> bool {
-    !matches!(node.kind, Kind::Scalar { .. })
 }
 
 fn unquoted(text: &str) -> &str {
@@ -78,16 +72,15 @@ pub(crate) fn environment(
         let place = Place::Environment(variable.clone());
         let name = upper.to_lowercase();
         match keys::find(&name) {
-            Some(spec) if spec.collection => {
+            Some(spec) if spec.syntax == Syntax::Collection => {
                 let message =
                     format!("`{name}` holds a list; set it in the file or on the command line instead");
                 problems.push(Problem::new(place, message));
             }
             Some(spec) => {
-                let node = if spec.literal {
-                    Node::text(text, place.clone())
-                } else {
-                    Node::plain(text, place.clone())
+                let node = match spec.syntax {
+                    Syntax::Yaml => Node::plain(text, place.clone()),
+                    _ => Node::text(text, place.clone()),
                 };
                 entries.push((Key { text: name, place }, node));
             }

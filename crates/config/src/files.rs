@@ -126,6 +126,11 @@ impl<'a> Reader<'a> {
                 let (key, list) = entries.remove(at);
                 for parent in self.parents(&key, &list) {
                     let parent = source.sibling(&parent);
+                    if !parent.exists() {
+                        let message = format!("`{name}` names {}, which isn't a file", parent.shown().display());
+                        self.problems.push(Problem::new(key.place.clone(), message));
+                        continue;
+                    }
                     if self.enter(source, &key.place, &parent) {
                         let parent_entries = self.read(&parent);
                         self.leave();

@@ -1,6 +1,6 @@
 //! Who overrides whom: defaults, parent files, the model preset, the user's file, command line, environment.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use crate::error::Problem;
@@ -122,7 +122,13 @@ fn default_node(spec: &KeySpec) -> Node {
 /// Merges the layers, weakest first. Unknown keys and forbidden combinations are added to `problems`.
 pub(crate) fn merge(mut layers: Vec<Layer>, problems: &mut Vec<Problem>) -> Resolved {
     layers.sort_by_key(|layer| layer.rank);
+    let mut notes = Vec::new();
     let mut chosen: HashMap<&'static str, (Rank, Key, Node)> = HashMap::new();
+    let on_command_line: HashSet<String> = layers
+        .iter()
+        .filter(|layer| layer.rank == Rank::CommandLine)
+        .flat_map(|layer| layer.entries.iter().map(|(key, _)| key.text.clone()))
+        .collect();
     let may_override = last_flag(&layers, "override_model_config");
     for Layer { rank, entries } in layers {
         for (key, node) in entries {
@@ -130,17 +136,21 @@ pub(crate) fn merge(mut layers: Vec<Layer>, problems: &mut Vec<Problem>) -> Reso
                 problems.push(unknown_key(&key));
                 continue;
             };
+            if rank == Rank::Environment && on_command_line.contains(spec.name) {
+                problems.push(set_twice(spec, &key.place));
+                continue;
+            }
             match chosen.get(spec.name) {
-                Some((Rank::CommandLine, ..)) if rank == Rank::Environment => {
-                    problems.push(set_twice(spec, &key.place));
-                }
                 Some((Rank::Preset, preset_key, preset)) if !may_override => {
                     // The same value again changes nothing: the preset stays the source.
                     if (spec.check)(preset).ok() != (spec.check)(&node).ok() {
                         problems.push(preset_conflict(spec, (preset_key, preset), (&key, &node)));
                     }
                 }
-                _ => {
+                earlier => {
+                    if let (Some((Rank::Parent, parent, old)), Rank::Preset) = (earlier, rank) {
+                        notes.extend(replaced_by_preset(spec, (parent, old), (&key, &node)));
+                    }
                     chosen.insert(spec.name, (rank, key, node));
                 }
             }
@@ -154,7 +164,7 @@ pub(crate) fn merge(mut layers: Vec<Layer>, problems: &mut Vec<Problem>) -> Reso
         let value = (spec.check)(&node).unwrap_or(Value::Null);
         (spec.name, Setting { spec, node, place, value })
     });
-    Resolved { settings: settings.collect(), notes: Vec::new() }
+    Resolved { settings: settings.collect(), notes }
 }
 
 /// The value of a boolean key in the strongest layer that sets it.
@@ -181,6 +191,16 @@ fn unknown_key(key: &Key) -> Problem {
 fn set_twice(spec: &KeySpec, place: &Place) -> Problem {
     let message = format!("`{}` is also set on the command line; set it in one of the two", spec.name);
     Problem::new(place.clone(), message)
+}
+
+/// A note, since a parent's value that the preset replaces looks as if it were in force.
+fn replaced_by_preset(spec: &KeySpec, parent: (&Key, &Node), preset: (&Key, &Node)) -> Option<Problem> {
+    let (old, new) = ((spec.check)(parent.1).ok()?, (spec.check)(preset.1).ok()?);
+    let message = format!(
+        "`{}: {old}` is replaced by {new} of the model preset ({}), which ranks above base_config files",
+        spec.name, preset.0.place
+    );
+    (old != new).then(|| Problem::new(parent.0.place.clone(), message))
 }
 
 fn preset_conflict(spec: &KeySpec, preset: (&Key, &Node), own: (&Key, &Node)) -> Problem {

@@ -14,9 +14,11 @@ mod model;
 mod node;
 mod notes;
 mod parents;
+pub mod plan;
 mod presets;
 mod primus;
 mod remat;
+mod render;
 mod resolve;
 mod substitute;
 mod validate;
@@ -33,3 +35,4 @@ pub use model::{
 };
 pub use node::{Place, Value};
 pub use presets::model_names;
+pub use render::{docs_markdown, help_keys};

@@ -57,7 +57,7 @@ pub fn load(args: &LoadArgs) -> Result<Config, ConfigErrors> {
     }
     let Reader { mut problems, notes, .. } = reader;
     let mut resolved = layers::merge(layers, &mut problems);
-    resolved.notes = notes;
+    resolved.notes.splice(0..0, notes);
     resolve::fill_in(&mut resolved, &args.env);
     notes::settings_without_effect(&mut resolved);
     validate::refused(&resolved, &mut problems);

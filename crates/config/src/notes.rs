@@ -3,22 +3,25 @@
 use crate::error::Problem;
 use crate::keys::choices::*;
 use crate::keys::{Config, State};
-use crate::layers::Resolved;
+use crate::layers::{Resolved, Setting};
 use crate::model::Placement;
 
-/// Accepted keys whose value isn't the default.
+/// Accepted keys whose value isn't the default: one note for all that share a reason.
 pub(crate) fn settings_without_effect(resolved: &mut Resolved) {
-    let notes: Vec<Problem> = resolved
-        .iter()
-        .filter(|setting| setting.place.is_given() && setting.is_changed())
-        .filter_map(|setting| match setting.spec.state {
-            State::Accepted(reason) => {
-                let message = format!("`{}` has no effect: {reason}", setting.spec.name);
-                Some(Problem::new(setting.place.clone(), message))
-            }
-            _ => None,
-        })
-        .collect();
+    let mut by_reason: Vec<(&str, Vec<&Setting>)> = Vec::new();
+    for setting in resolved.iter().filter(|setting| setting.place.is_given() && setting.is_changed()) {
+        let State::Accepted(reason) = setting.spec.state else { continue };
+        match by_reason.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, settings)) => settings.push(setting),
+            None => by_reason.push((reason, vec![setting])),
+        }
+    }
+    let note = |(reason, settings): (&str, Vec<&Setting>)| {
+        let names: Vec<String> = settings.iter().map(|setting| format!("`{}`", setting.spec.name)).collect();
+        let verb = if names.len() == 1 { "has" } else { "have" };
+        Problem::new(settings[0].place.clone(), format!("{} {verb} no effect: {reason}", names.join(", ")))
+    };
+    let notes: Vec<Problem> = by_reason.into_iter().map(note).collect();
     resolved.notes.extend(notes);
 }
 

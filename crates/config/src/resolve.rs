@@ -51,11 +51,11 @@ fn tokenizer(resolved: &mut Resolved) {
 
 /// `steps: -1` takes the schedule's length, and the schedule's -1 takes `steps`.
 pub(crate) fn lengths(config: &mut Config) {
-    if config.steps == -1 {
+    if config.steps == -1 && config.learning_rate_schedule_steps >= 0 {
         config.steps = config.learning_rate_schedule_steps;
         config.resolved.derive("steps", &config.steps.to_string(), "learning_rate_schedule_steps");
     }
-    if config.learning_rate_schedule_steps == -1 {
+    if config.learning_rate_schedule_steps == -1 && config.steps >= 0 {
         config.learning_rate_schedule_steps = config.steps;
         config.resolved.derive("learning_rate_schedule_steps", &config.steps.to_string(), "steps");
     }

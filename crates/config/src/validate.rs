@@ -161,12 +161,12 @@ impl Checks<'_> {
 
     fn schedule(&mut self) {
         let c = self.config;
-        let given = c.resolved.place("learning_rate_schedule_steps").is_given();
+        
         self.require(c.steps >= 0, "steps", || {
             "must be 0 or more, or -1 with learning_rate_schedule_steps".to_owned()
         });
         self.require(
-            c.steps < 0 || c.learning_rate_schedule_steps >= 0 || !given,
+            c.steps < 0 || c.learning_rate_schedule_steps >= 0,
             "learning_rate_schedule_steps",
             || "must be 0 or more, or -1 for steps".to_owned(),
         );
@@ -196,6 +196,14 @@ impl Checks<'_> {
             ("skip_step_scaling_factor", c.skip_step_scaling_factor),
         ]);
         self.positive(&[("skip_step_interval", c.skip_step_interval)]);
+        for pattern in &c.adamw_mask {
+            if let Err(error) = regex::Regex::new(pattern) {
+                // The last line says what is wrong, the ones above it draw where.
+                let reason = error.to_string();
+                let reason = reason.lines().last().unwrap_or_default().to_owned();
+                self.require(false, "adamw_mask", || format!("`{pattern}` isn't a regular expression: {reason}"));
+            }
+        }
     }
 
     fn data(&mut self) {

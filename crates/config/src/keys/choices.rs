@@ -1,6 +1,6 @@
 //! Keys with a fixed set of values. A value of MaxText's that this build doesn't have is refused in a sentence.
 
-use super::kinds::{KeyType, describe};
+use super::kinds::{KeyType, Syntax, describe};
 use crate::model::{Activation, DType, DecoderBlock, Placement};
 use crate::node::{Node, Value};
 
@@ -13,7 +13,7 @@ pub trait Choice: Copy + PartialEq + Sized + 'static {
 }
 
 impl<T: Choice> KeyType for T {
-    const LITERAL: bool = true;
+    const SYNTAX: Syntax = Syntax::Text;
 
     fn describe() -> String {
         let mut listed: Vec<&str> = Vec::new();

@@ -13,10 +13,21 @@ pub trait KeyType: Sized {
     fn parse(node: &Node) -> Result<Self, String>;
     /// The value in YAML's terms, for comparing and printing.
     fn to_value(&self) -> Value;
-    /// Text keys take a command line's value literally, as no YAML syntax means anything in them.
-    const LITERAL: bool = false;
-    /// MaxText refuses environment overrides of lists and mappings.
-    const COLLECTION: bool = false;
+    /// How the command line and the environment write it.
+    const SYNTAX: Syntax = Syntax::Yaml;
+}
+
+/// How a value is written outside of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syntax {
+    /// As in a file.
+    Yaml,
+    /// As it is, since no YAML syntax means anything in text.
+    Text,
+    /// As it is, or a list in brackets.
+    TextOrList,
+    /// A list in brackets or one item; no environment variable can hold it (MaxText's rule).
+    Collection,
 }
 
 fn expected(what: &str, node: &Node) -> String {
@@ -117,7 +128,7 @@ impl KeyType for bool {
 }
 
 impl KeyType for String {
-    const LITERAL: bool = true;
+    const SYNTAX: Syntax = Syntax::Text;
 
     fn describe() -> String {
         "text".to_owned()
@@ -138,8 +149,7 @@ impl KeyType for String {
 }
 
 impl<T: KeyType> KeyType for Option<T> {
-    const LITERAL: bool = T::LITERAL;
-    const COLLECTION: bool = T::COLLECTION;
+    const SYNTAX: Syntax = T::SYNTAX;
 
     fn describe() -> String {
         format!("{}, or None", T::describe())
@@ -153,7 +163,7 @@ impl<T: KeyType> KeyType for Option<T> {
 }
 
 impl<T: KeyType> KeyType for Vec<T> {
-    const COLLECTION: bool = true;
+    const SYNTAX: Syntax = Syntax::Collection;
 
     fn describe() -> String {
         format!("a list, each item {}", T::describe())
@@ -185,7 +195,7 @@ impl Deref for Files {
 }
 
 impl KeyType for Files {
-    const LITERAL: bool = true;
+    const SYNTAX: Syntax = Syntax::TextOrList;
 
     fn describe() -> String {
         "file names or glob patterns: a list, or text with commas".to_owned()
@@ -227,7 +237,7 @@ impl fmt::Debug for Secret {
 }
 
 impl KeyType for Secret {
-    const LITERAL: bool = true;
+    const SYNTAX: Syntax = Syntax::Text;
 
     fn describe() -> String {
         "text, never printed or saved".to_owned()
@@ -244,7 +254,7 @@ impl KeyType for Secret {
 pub struct Anything(Value);
 
 impl KeyType for Anything {
-    const COLLECTION: bool = true;
+    const SYNTAX: Syntax = Syntax::Collection;
 
     fn describe() -> String {
         "anything".to_owned()

@@ -1,6 +1,7 @@
 //! The table of keys: the single source for parsing, `--help-keys`, docs/config.md and "did you mean".
 
 pub mod choices;
+mod differences;
 pub mod kinds;
 mod known;
 mod table;
@@ -9,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::node::{Node, Value};
+pub use differences::{DIFFERENCES, Difference, RULES};
 pub use table::Config;
 
 /// What a key does in this build.
@@ -39,10 +41,8 @@ pub struct KeySpec {
     pub kind: fn() -> String,
     /// Reads a value and writes it back in its canonical form; the error says what was expected.
     pub check: fn(&Node) -> Result<Value, String>,
-    /// A command line's value is taken literally.
-    pub literal: bool,
-    /// Lists and mappings, which an environment variable can't set.
-    pub collection: bool,
+    /// How the command line and the environment write it.
+    pub syntax: kinds::Syntax,
 }
 
 impl KeySpec {
@@ -62,8 +62,7 @@ impl KeySpec {
             state,
             kind: T::describe,
             check: |node| T::parse(node).map(|value| value.to_value()),
-            literal: T::LITERAL,
-            collection: T::COLLECTION,
+            syntax: T::SYNTAX,
         }
     }
 }

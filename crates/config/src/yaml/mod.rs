@@ -1,6 +1,8 @@
 //! From the bytes of a YAML file to a tree of [`Node`]s that remember line and column.
 
 mod scalar;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

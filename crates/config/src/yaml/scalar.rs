@@ -158,7 +158,7 @@ pub fn quoted_if_needed(text: &str) -> String {
     let plain = resolve_plain(text) == Value::Text(text.to_owned())
         && !text.eq_ignore_ascii_case("none")
         && text.chars().all(safe_character)
-        && !text.starts_with(|c: char| !c.is_alphanumeric() && !"/._$".contains(c))
+        && (text.starts_with(|c: char| c.is_alphanumeric() || "/_$".contains(c)) || text.starts_with("./"))
         && !text.ends_with(' ');
     if plain { text.to_owned() } else { double_quoted(text) }
 }
@@ -172,7 +172,8 @@ fn double_quoted(text: &str) -> String {
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // The others that YAML 1.1 takes for line breaks, and the byte order mark.
+            c if c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c) => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => quoted.push(c),
         }
     }

@@ -1,0 +1,41 @@
+//! What a run will cost, from its configuration alone: parameters, FLOPs and memory.
+
+mod activations;
+mod flops;
+mod memory;
+mod parameters;
+
+pub use activations::Activity;
+pub use flops::Flops;
+pub use memory::{MemoryPlan, PolicyMemory, States};
+pub use parameters::{Parameter, Parameters};
+
+use crate::keys::Config;
+
+/// The plan of a run on one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Number of scalars by kind of parameter.
+    pub parameters: Parameters,
+    /// Floating-point operations of a step.
+    pub flops: Flops,
+    /// Rows times their length, over all micro batches of a step; padding included.
+    pub tokens_per_step: u64,
+    /// Bytes on the device.
+    pub memory: MemoryPlan,
+}
+
+impl Config {
+    /// Parameters, FLOPs and memory of this run. No device is touched.
+    pub fn plan(&self) -> Plan {
+        let model = self.model();
+        let parameters = Parameters::of(&model);
+        let tokens = (self.micro_batch_size_to_train_on() * self.max_target_length) as u64;
+        Plan {
+            flops: Flops::of(self, &model),
+            tokens_per_step: tokens * self.gradient_accumulation_steps as u64,
+            memory: MemoryPlan::of(self, &model, &parameters, tokens),
+            parameters,
+        }
+    }
+}

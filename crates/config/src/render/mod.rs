@@ -1,0 +1,7 @@
+//! The configuration as text: for the terminal, for files, for docs/config.md.
+
+mod docs;
+mod dry_run;
+mod settings;
+
+pub use docs::{docs_markdown, help_keys};
