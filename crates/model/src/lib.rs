@@ -9,7 +9,6 @@ pub mod block;
 pub mod device;
 pub mod init;
 pub mod loss;
-#[path = "ops_plain.rs"]
 pub mod ops;
 pub mod params;
 mod random;

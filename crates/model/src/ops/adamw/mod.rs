@@ -1,0 +1,67 @@
+//! AdamW in optax's form, one pass over parameter, gradient and moments.
+//!
+//! ```text
+//! g  = grad * grad_scale                              the clipping factor
+//! mu = b1 mu + (1 - b1) g
+//! nu = b2 nu + (1 - b2) g^2
+//! update = (mu / c1) / (sqrt(nu / c2 + eps_root) + eps) + weight_decay param
+//! param  = param - learning_rate update
+//! ```
+//!
+//! c1 and c2 are the bias corrections, `1 - b^t` at the t-th step (t from 1). Arithmetic is float32; parameter and moments
+//! are rounded to the types they are stored in only when stored, so the update uses the exact new moments. A bfloat16
+//! parameter may be rounded stochastically: up with the probability of the distance from the value below, so that
+//! updates smaller than its precision count on average.
+
+mod cpu;
+mod plain;
+
+use burn::tensor::Tensor;
+
+use super::engine::hosts;
+
+/// The numbers of one step, equal for all parameters that share a decay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hyper {
+    /// The step's learning rate.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub b1: f64,
+    /// Decay of the second moment.
+    pub b2: f64,
+    /// What the first moment is divided by: `1 - b1^t`.
+    pub bias_correction1: f64,
+    /// What the second moment is divided by: `1 - b2^t`.
+    pub bias_correction2: f64,
+    /// Added outside of the root.
+    pub eps: f64,
+    /// Added inside the root.
+    pub eps_root: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Factor on the gradient (clipping by the global norm).
+    pub grad_scale: f64,
+    /// Seed of stochastic rounding of bfloat16 parameters, different for every parameter and step; none rounds to nearest.
+    pub stochastic_rounding: Option<u64>,
+}
+
+/// A parameter after its step, and its moments.
+#[derive(Debug, Clone)]
+pub struct Updated {
+    /// The parameter, of its type.
+    pub param: Tensor<2>,
+    /// First moment, of its type.
+    pub mu: Tensor<2>,
+    /// Second moment, of its type.
+    pub nu: Tensor<2>,
+    /// Sum of the squares of the new parameter, in float64: its part of the parameters' norm, free in the same pass.
+    pub param_squares: f64,
+}
+
+/// One step. All tensors of one shape, each float32 or bfloat16; written in place when nobody else holds them.
+pub fn update(param: Tensor<2>, grad: Tensor<2>, mu: Tensor<2>, nu: Tensor<2>, hyper: &Hyper) -> Updated {
+    match hosts([param, grad, mu, nu]) {
+        Ok([param, grad, mu, nu]) => cpu::update(param, &grad, mu, nu, hyper),
+        Err([param, grad, mu, nu]) => plain::update(param, grad, mu, nu, hyper),
+    }
+}

@@ -1,0 +1,152 @@
+//! Head and loss on slices: tiles of rows, each in chunks of columns while these are in the last-level cache.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, Int, Tensor};
+use rayon::prelude::*;
+
+use super::softmax::{Loss, Row, RowLoss};
+use super::{Backward, Spec, Sums};
+use crate::ops::engine::{Host, by_dtype, integers};
+use crate::ops::gemm::{Elements, Output, View, ViewMut, product};
+use crate::ops::memory::Buffer;
+
+/// Most bytes of logits in a tile. Larger tiles read the kernel and its gradient from memory less often.
+const TILE_BYTES: usize = 64 << 20;
+/// Columns of a chunk.
+const CHUNK: usize = 2048;
+
+/// The head's matrix: [E, V], or [V, E] when tied.
+pub(super) struct Kernel {
+    pub(super) w: Host,
+    pub(super) tied: bool,
+}
+
+/// One row per token: its target and weight.
+pub(super) fn rows(targets: &Tensor<1, Int>, weights: &Tensor<1>) -> Vec<Row> {
+    let weights = weights.to_data();
+    integers(targets).into_iter().zip(weights.iter::<f32>()).map(|(target, weight)| Row::new(target, weight)).collect()
+}
+
+pub(super) fn logits(h: &Host, kernel: &Kernel, spec: &Spec) -> Host {
+    let operands = Operands::new(h, kernel, spec);
+    let [tokens, _, v] = operands.shape();
+    let mut logits = Buffer::new(tokens * v);
+    product(operands.h, operands.w, ViewMut::new(&mut logits, [tokens, v]), Output::Assign);
+    logits.par_chunks_mut(v.max(1)).for_each(|row| operands.loss.finish(row));
+    Host::new(logits, [tokens, v])
+}
+
+pub(super) fn forward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, spec: &Spec) -> Sums {
+    let operands = Operands::new(h, kernel, spec);
+    for_each_tile(&operands, &mut rows, spec, |_, _, _| {});
+    operands.sums(&rows)
+}
+
+pub(super) fn forward_backward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, factor: f32, spec: &Spec) -> Backward {
+    let operands = Operands::new(h, kernel, spec);
+    let [tokens, e, v] = operands.shape();
+    let mut dh = Buffer::zeroed(tokens * e);
+    let mut dw = Buffer::zeroed(e * v);
+    for_each_tile(&operands, &mut rows, spec, |tokens, rows, tile| {
+        let dh = &mut dh[tokens.start * e..tokens.end * e];
+        for columns in chunks(v) {
+            operands.gradient(tile, rows, columns.clone(), factor);
+            let da = View::new(Elements::F32(tile), [tokens.len(), v]).columns(columns.clone());
+            let (h, w) = (operands.h.rows(tokens.clone()), operands.w.columns(columns.clone()));
+            product(da, w.transpose(), ViewMut::new(dh, [tokens.len(), e]), Output::Add);
+            match kernel.tied {
+                true => product(da.transpose(), h, ViewMut::new(&mut dw, [v, e]).rows(columns), Output::Add),
+                false => product(h.transpose(), da, ViewMut::new(&mut dw, [e, v]).columns(columns), Output::Add),
+            }
+        }
+    });
+    let Sums { xent_sum, z_loss_sum } = operands.sums(&rows);
+    let dh = by_dtype!(h.dtype(), E => Host::new(dh, [tokens, e]).cast::<E>());
+    let dw = Host::new(dw, kernel.w.dims());
+    Backward { xent_sum, z_loss_sum, dh: dh.into_tensor(), dw: dw.into_tensor() }
+}
+
+/// What the products need.
+struct Operands<'a> {
+    h: View<'a>, // [T, E]
+    w: View<'a>, // [E, V]
+    loss: Loss,
+}
+
+impl<'a> Operands<'a> {
+    fn new(h: &'a Host, kernel: &'a Kernel, spec: &Spec) -> Self {
+        let dtype = if spec.dot_in_fp32 { DType::F32 } else { h.dtype() };
+        let w = View::new(kernel.w.elements_as(dtype), kernel.w.dims());
+        let w = if kernel.tied { w.transpose() } else { w };
+        Self { h: View::new(h.elements(), h.dims()), w, loss: Loss::new(spec, dtype == DType::BF16) }
+    }
+
+    /// Tokens, E, V.
+    fn shape(&self) -> [usize; 3] {
+        let ([tokens, e], [_, v]) = (self.h.dims(), self.w.dims());
+        [tokens, e, v]
+    }
+
+    /// Logits of `tokens` and `columns` into the tile; the rows see them.
+    fn logits(&self, tile: &mut [f32], rows: &mut [Row], tokens: Range<usize>, columns: Range<usize>) {
+        let [_, _, v] = self.shape();
+        let target = ViewMut::new(tile, [rows.len(), v]).columns(columns.clone());
+        product(self.h.rows(tokens), self.w.columns(columns.clone()), target, Output::Assign);
+        tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(logits, row)| {
+            if row.counts() {
+                let logits = &mut logits[columns.clone()];
+                self.loss.finish(logits);
+                row.see(logits, columns.start);
+            }
+        });
+    }
+
+    /// Turns the tile's logits of `columns` into the gradient of the products.
+    fn gradient(&self, tile: &mut [f32], rows: &[Row], columns: Range<usize>, factor: f32) {
+        let [_, _, v] = self.shape();
+        tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(logits, row)| {
+            self.loss.gradient(&mut logits[columns.clone()], row, columns.start, factor);
+        });
+    }
+
+    /// Sums in the order of tokens.
+    fn sums(&self, rows: &[Row]) -> Sums {
+        let losses: Vec<RowLoss> = rows.iter().map(|row| self.loss.loss(row)).collect();
+        Sums {
+            xent_sum: losses.iter().map(|loss| loss.xent as f64).sum(),
+            z_loss_sum: losses.iter().map(|loss| loss.z_loss as f64).sum(),
+        }
+    }
+}
+
+/// Computes tile after tile of logits in one buffer and hands each to `body`: its tokens, their rows and the tile.
+fn for_each_tile(
+    operands: &Operands,
+    rows: &mut [Row],
+    spec: &Spec,
+    mut body: impl FnMut(Range<usize>, &[Row], &mut [f32]),
+) {
+    let [tokens, _, v] = operands.shape();
+    let size = tile_rows(tokens, v, spec.tiling);
+    let mut buffer = Buffer::new(size * v);
+    for (i, rows) in rows.chunks_mut(size).enumerate() {
+        let tokens = i * size..i * size + rows.len();
+        let tile = &mut buffer[..rows.len() * v];
+        for columns in chunks(v) {
+            operands.logits(tile, rows, tokens.clone(), columns);
+        }
+        body(tokens, rows, tile);
+    }
+}
+
+/// Rows of a tile: as many as fit, at most a `tiling`-th of all, evenly.
+fn tile_rows(tokens: usize, v: usize, tiling: usize) -> usize {
+    let fitting = (TILE_BYTES / size_of::<f32>() / v.max(1)).max(64);
+    let tiles = tokens.div_ceil(fitting).max(tiling).max(1);
+    tokens.div_ceil(tiles).max(1)
+}
+
+fn chunks(v: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..v).step_by(CHUNK).map(move |start| start..v.min(start + CHUNK))
+}

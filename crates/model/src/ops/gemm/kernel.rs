@@ -1,0 +1,83 @@
+//! The innermost kernels: a panel of rows times a panel of columns, kept in registers.
+
+use super::pack::{Pack, Portable, pack};
+
+/// A kernel and the panel sizes that it wants.
+pub(super) struct Kernel {
+    /// Rows of a panel of a.
+    pub(super) rows: usize,
+    /// Columns of a panel of b.
+    pub(super) cols: usize,
+    /// Multiplies packed panels `a: [depth, rows]` and `b: [depth, cols]` into a tile.
+    ///
+    /// # Safety
+    /// The CPU must have the kernel's instructions; the tile must be valid for writes and exclusively the caller's.
+    pub(super) run: unsafe fn(a: &[f32], b: &[f32], tile: Tile),
+    /// Packs panels of `rows`.
+    pub(super) pack_rows: Pack,
+    /// Packs panels of `cols`.
+    pub(super) pack_cols: Pack,
+}
+
+/// A part of the output.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    pub(super) start: *mut f32,
+    pub(super) row_stride: usize,
+    /// At most the kernel's.
+    pub(super) rows: usize,
+    /// At most the kernel's.
+    pub(super) cols: usize,
+    /// Add to what the tile holds, else overwrite it.
+    pub(super) add: bool,
+}
+
+impl Kernel {
+    /// The fastest kernel that this CPU runs.
+    pub(super) fn best() -> &'static Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use crate::ops::vector::{Level, level};
+            match level() {
+                Level::Avx512 => return &super::x86::AVX512,
+                Level::Avx2 => return &super::x86::AVX2,
+                Level::Baseline => {}
+            }
+        }
+        &PORTABLE
+    }
+}
+
+static PORTABLE: Kernel =
+    Kernel { rows: 4, cols: 8, run: portable, pack_rows: pack::<4, Portable>, pack_cols: pack::<8, Portable> };
+
+/// Plain Rust, which compilers turn into 128-bit vector code.
+unsafe fn portable(a: &[f32], b: &[f32], tile: Tile) {
+    let mut sums = [[0.0f32; 8]; 4];
+    for (a, b) in a.as_chunks::<4>().0.iter().zip(b.as_chunks::<8>().0) {
+        for (sums, a) in sums.iter_mut().zip(a) {
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum += a * b;
+            }
+        }
+    }
+    // SAFETY: the caller's promise about the tile.
+    unsafe { tile.write(&sums) };
+}
+
+impl Tile {
+    /// Writes the part of `sums` that lies in the tile.
+    ///
+    /// # Safety
+    /// As for [`Kernel::run`].
+    #[inline(always)]
+    pub(super) unsafe fn write<const R: usize, const C: usize>(self, sums: &[[f32; C]; R]) {
+        for (i, sums) in sums.iter().enumerate().take(self.rows) {
+            // SAFETY: row i of the tile exists, and the tile is exclusively the caller's.
+            let row = unsafe { std::slice::from_raw_parts_mut(self.start.add(i * self.row_stride), self.cols) };
+            for (c, sum) in row.iter_mut().zip(sums) {
+                *c = if self.add { *c + sum } else { *sum };
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The gated linear unit of the MLP: `h = act(gate) * up`, element by element.
+//!
+//! ```text
+//! silu(x)   = x s,  s = 1 / (1 + e^-x)                    silu'   = s (1 + x (1 - s))
+//! gelu(x)   = x (1 + t) / 2,  t = tanh(u)                 gelu'   = (1 + t) / 2 + x (1 - t^2) u' / 2
+//!             u = sqrt(2/pi) (x + 0.044715 x^3)           u'      = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
+//! relu(x)   = max(x, 0)                                   relu'   = 1 where x > 0, else 0
+//! linear(x) = x                                           linear' = 1
+//!
+//! dgate = dh up act'(gate)         dup = dh act(gate)
+//! ```
+//!
+//! Arithmetic is float32 for every element type; only results are rounded.
+
+mod cpu;
+mod plain;
+
+use burn::tensor::Tensor;
+use mt_config::Activation;
+
+use super::engine::hosts;
+
+/// `gate, up: [T, M]` -> `[T, M]` of gate's type.
+pub fn forward(gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor<2> {
+    match hosts([gate, up]) {
+        Ok([gate, up]) => cpu::forward(&gate, &up, activation).into_tensor(),
+        Err([gate, up]) => plain::forward(gate, up, activation),
+    }
+}
+
+/// Gradients of both branches. `gate, up, dh: [T, M]` -> (`dgate`, `dup`), `[T, M]` of gate's type.
+pub fn backward(gate: Tensor<2>, up: Tensor<2>, activation: Activation, dh: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    match hosts([gate, up, dh]) {
+        Ok([gate, up, dh]) => {
+            let (dgate, dup) = cpu::backward(&gate, &up, activation, &dh);
+            (dgate.into_tensor(), dup.into_tensor())
+        }
+        Err([gate, up, dh]) => plain::backward(gate, up, activation, dh),
+    }
+}

@@ -1,0 +1,60 @@
+//! Dense layers: `y = x w (+ b)` and their gradients.
+//!
+//! ```text
+//! forward          y[t, o]  = sum_i x[t, i] w[i, o]
+//! backward_input   dx[t, i] = sum_o dy[t, o] w[i, o]
+//! backward_weight  dw[i, o] = sum_t x[t, i] dy[t, o]
+//! add_bias         y[t, o] + b[o]
+//! backward_bias    db[o]    = sum_t dy[t, o]
+//! ```
+//!
+//! The element type of the activation (`x` or `dy`) is the compute type: a kernel stored in another type is rounded to it
+//! first, as MaxText casts `weight_dtype` to `dtype`. Sums run in float32. `y` and `dx` have the compute type, gradients of
+//! parameters are float32.
+
+mod cpu;
+mod plain;
+
+use burn::tensor::Tensor;
+
+use super::engine::{Host, hosts};
+
+/// `x: [T, I]`, `w: [I, O]` -> `[T, O]` of x's type.
+pub fn forward(x: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
+    match hosts([x, w]) {
+        Ok([x, w]) => cpu::forward(&x, &w).into_tensor(),
+        Err([x, w]) => plain::forward(x, w),
+    }
+}
+
+/// Gradient of the input. `dy: [T, O]`, `w: [I, O]` -> `[T, I]` of dy's type.
+pub fn backward_input(dy: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
+    match hosts([dy, w]) {
+        Ok([dy, w]) => cpu::backward_input(&dy, &w).into_tensor(),
+        Err([dy, w]) => plain::backward_input(dy, w),
+    }
+}
+
+/// Gradient of the kernel. `x: [T, I]`, `dy: [T, O]` -> `[I, O]` float32.
+pub fn backward_weight(x: Tensor<2>, dy: Tensor<2>) -> Tensor<2> {
+    match hosts([x, dy]) {
+        Ok([x, dy]) => cpu::backward_weight(&x, &dy).into_tensor(),
+        Err([x, dy]) => plain::backward_weight(x, dy),
+    }
+}
+
+/// `y: [T, O]` plus `bias: [1, O]` on every row, in place when nobody else holds `y`.
+pub fn add_bias(y: Tensor<2>, bias: Tensor<2>) -> Tensor<2> {
+    match hosts([y, bias]) {
+        Ok([y, bias]) => cpu::add_bias(y, &bias).into_tensor(),
+        Err([y, bias]) => plain::add_bias(y, bias),
+    }
+}
+
+/// Gradient of the bias. `dy: [T, O]` -> `[1, O]` float32.
+pub fn backward_bias(dy: Tensor<2>) -> Tensor<2> {
+    match hosts([dy]) {
+        Ok([dy]) => Host::new(super::reduce::column_sums(&dy), [1, dy.dims()[1]]).into_tensor(),
+        Err([dy]) => plain::backward_bias(dy),
+    }
+}

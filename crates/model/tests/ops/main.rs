@@ -1,0 +1,13 @@
+//! Every operation against float64 maths, its backward pass against finite differences of that maths and against burn's
+//! autodiff of the plain composition; bfloat16 within stated bounds; bitwise equal results under any number of threads.
+
+mod common;
+
+mod adamw;
+mod cross_entropy;
+mod elementwise;
+mod embedding;
+mod glu;
+mod linear;
+mod rms_norm;
+mod rope;
