@@ -2,6 +2,8 @@
 
 mod batch;
 mod error;
+pub mod pack;
+mod rng;
 pub mod tokenizer;
 
 pub use batch::Batch;
