@@ -1,0 +1,74 @@
+//! Rows to documents: decoded, tokenized, framed by BOS and EOS, cut to length.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::order::{Row, Window};
+use crate::source::{Content, Files, RawRow, decode};
+use crate::{DataError, Tokenizer};
+
+/// How text becomes token ids.
+pub(crate) struct Tokenize {
+    pub(crate) tokenizer: Arc<dyn Tokenizer>,
+    /// Put BOS first (`add_bos`).
+    pub(crate) add_bos: bool,
+    /// Put EOS last (`add_eos`).
+    pub(crate) add_eos: bool,
+    /// Documents are cut to this many tokens, BOS and EOS included; `None` keeps them whole.
+    pub(crate) max_length: Option<usize>,
+    /// Ids must be below this (`vocab_size`).
+    pub(crate) vocab_size: usize,
+}
+
+/// Token ids of one row.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Document {
+    pub(crate) ids: Vec<u32>,
+    /// Tokens cut off.
+    pub(crate) dropped: usize,
+}
+
+impl Tokenize {
+    /// Documents of a window, in its order, made on the current rayon pool.
+    pub(crate) fn window(&self, files: &Files, window: &Window) -> Vec<Result<Document, DataError>> {
+        window.rows.par_iter().map(|row| self.document(files, row)).collect()
+    }
+
+    fn document(&self, files: &Files, row: &Row) -> Result<Document, DataError> {
+        let bad = |reason: String| DataError::Row { file: files.name(row.file), row: row.number, reason };
+        let mut ids = Vec::new();
+        match decode(&row.raw, files.column()).map_err(bad)? {
+            Content::Text(text) => {
+                ids.extend(self.tokenizer.bos_id().filter(|_| self.add_bos));
+                self.tokenizer.encode(&text, &mut ids).map_err(|error| bad(error.to_string()))?;
+                ids.extend(self.tokenizer.eos_id().filter(|_| self.add_eos));
+            }
+            Content::Ids(numbers) => {
+                for number in numbers {
+                    match u32::try_from(number) {
+                        Ok(id) if (id as usize) < self.vocab_size => ids.push(id),
+                        _ => {
+                            return Err(bad(format!(
+                                "token id {number} is out of range: vocab_size is {}",
+                                self.vocab_size
+                            )));
+                        }
+                    }
+                }
+            }
+        }
+        let length = self.max_length.unwrap_or(usize::MAX);
+        let dropped = ids.len().saturating_sub(length);
+        ids.truncate(length);
+        Ok(Document { ids, dropped })
+    }
+}
+
+/// The error of a bad row, if that is what `row` is.
+pub(crate) fn take_error(row: Row) -> Option<DataError> {
+    match row.raw {
+        RawRow::Bad(error) => Some(error),
+        _ => None,
+    }
+}

@@ -1,0 +1,225 @@
+//! From a [`Config`] to a loader.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mt_config::{Config, DatasetType, GrainFileType, GrainPackingType};
+
+use crate::document::Tokenize;
+use crate::iterator::{End, PackedBatches, Recipe};
+use crate::order::Order;
+use crate::pack::{Choose, ConcatThenSplit, FirstFit, OnePerRow, Packer, Shift};
+use crate::reuse::Reuse;
+use crate::source::{Column, Files, Format, TextUnit, resolve};
+use crate::synthetic::Synthetic;
+use crate::tokenizer::ByteTokenizer;
+use crate::{Batches, DataError, Loader, Shard, Tokenizer};
+
+/// Rows in a shuffle window of `dataset_type: hf` (the buffer of `datasets`' shuffle).
+const HF_WINDOW: usize = 1000;
+/// Rows in a shuffle window of `dataset_type: grain` (MaxText's `grain_shuffle_buffer_size`).
+const GRAIN_WINDOW: usize = 100;
+
+/// Training batches as the configuration asks for them; `shard` is the part of the data for this rank, of
+/// `config.global_batch_size_to_load()` rows a batch.
+///
+/// # Errors
+/// Settings that ask for data that can't be had: no such file, an unknown data set type, a vocabulary that is
+/// smaller than the tokenizer's.
+pub fn train_batches(config: &Config, shard: Shard) -> Result<Loader, DataError> {
+    let batches = batches(config, &Split::train(config), shard)?;
+    Ok(Loader::new(if config.reuse_example_batch > 0 { Box::new(Reuse::new(batches)) } else { batches }))
+}
+
+/// Evaluation batches: one pass over the evaluation files in their order, never shuffled.
+///
+/// # Errors
+/// As for [`train_batches`]; also when the configuration names no evaluation data.
+pub fn eval_batches(config: &Config, shard: Shard) -> Result<Loader, DataError> {
+    Ok(Loader::new(batches(config, &Split::eval(config), shard)?))
+}
+
+/// The keys that differ between training and evaluation.
+struct Split<'a> {
+    /// Name of the key of the hf files.
+    hf_files_key: &'static str,
+    hf_files: &'a [String],
+    grain_files_key: &'static str,
+    grain_files: &'a [String],
+    columns_key: &'static str,
+    columns: &'a [String],
+    tokenize: bool,
+    batch_size: usize,
+    shuffle: bool,
+    epochs: u64,
+    end: End,
+}
+
+impl<'a> Split<'a> {
+    fn train(config: &'a Config) -> Self {
+        Self {
+            hf_files_key: "hf_train_files",
+            hf_files: &config.hf_train_files,
+            grain_files_key: "grain_train_files",
+            grain_files: &config.grain_train_files,
+            columns_key: "train_data_columns",
+            columns: &config.train_data_columns,
+            tokenize: config.tokenize_train_data,
+            batch_size: config.global_batch_size_to_load(),
+            shuffle: config.enable_data_shuffling,
+            epochs: config.num_epoch.max(1) as u64,
+            end: if config.generate_padding_batch_train { End::Padding } else { End::Stop },
+        }
+    }
+
+    fn eval(config: &'a Config) -> Self {
+        Self {
+            hf_files_key: "hf_eval_files",
+            hf_files: &config.hf_eval_files,
+            grain_files_key: "grain_eval_files",
+            grain_files: &config.grain_eval_files,
+            columns_key: "eval_data_columns",
+            columns: &config.eval_data_columns,
+            tokenize: config.tokenize_eval_data,
+            batch_size: config.global_batch_size_to_eval_on(),
+            shuffle: false,
+            epochs: 1,
+            end: if config.generate_padding_batch_eval { End::Padding } else { End::Stop },
+        }
+    }
+}
+
+fn batches(config: &Config, split: &Split, shard: Shard) -> Result<Box<dyn Batches>, DataError> {
+    let seq_len = config.max_target_length;
+    let max_segments = usize::try_from(config.max_segments_per_seq).ok().filter(|&cap| cap > 0);
+    if config.dataset_type == DatasetType::Synthetic {
+        let max_segments = max_segments.filter(|_| config.packing);
+        let (rows, vocab) = (split.batch_size, config.vocab_size);
+        return Ok(Box::new(Synthetic::new(rows, seq_len, vocab, max_segments, shard)));
+    }
+
+    let grain = config.dataset_type == DatasetType::Grain;
+    let files = Arc::new(if grain { grain_files(config, split)? } else { hf_files(config, split)? });
+    let tokenizer = load_tokenizer(config)?;
+    check_vocabulary(config, tokenizer.as_ref())?;
+
+    let concat = grain && config.grain_packing_type == GrainPackingType::ConcatThenSplit && config.packing;
+    let chunks = grain && !config.use_truncation;
+    let window = if grain { GRAIN_WINDOW } else { HF_WINDOW };
+    let pad_id = tokenizer.pad_id();
+    let bos_id = tokenizer.bos_id().filter(|_| !grain);
+    let recipe = Recipe {
+        files,
+        order: Order {
+            shuffle: split.shuffle,
+            seed: config.data_shuffle_seed,
+            window,
+            epochs: split.epochs,
+            shard,
+        },
+        tokenize: Tokenize {
+            tokenizer,
+            add_bos: config.add_bos,
+            add_eos: config.add_eos,
+            max_length: (!concat && !chunks).then_some(seq_len),
+            vocab_size: config.vocab_size,
+        },
+        shift: Shift { pad_id, ignored: pad_id.into_iter().chain(bos_id).collect() },
+        batch_size: split.batch_size,
+        seq_len,
+        whole_documents: !concat,
+        end: split.end,
+        skip_bad_rows: config.skip_bad_rows,
+        threads: None,
+    };
+    let packer: Box<dyn Packer> = match config.grain_packing_type {
+        _ if !config.packing => Box::new(OnePerRow::new(split.batch_size, seq_len)),
+        _ if !grain => Box::new(FirstFit::new(split.batch_size, seq_len, max_segments)),
+        GrainPackingType::FirstFit => {
+            Box::new(FirstFit::grain(split.batch_size, seq_len, max_segments, Choose::First))
+        }
+        GrainPackingType::BestFit => {
+            Box::new(FirstFit::grain(split.batch_size, seq_len, max_segments, Choose::Best))
+        }
+        GrainPackingType::ConcatThenSplit => {
+            Box::new(ConcatThenSplit::new(split.batch_size, seq_len, max_segments))
+        }
+    };
+    Ok(Box::new(PackedBatches::new(recipe, packer)?))
+}
+
+fn column(split: &Split) -> Result<Column, DataError> {
+    match split.columns {
+        [name] => Ok(Column { name: name.clone(), ids: !split.tokenize }),
+        columns => Err(DataError::Setting {
+            key: split.columns_key,
+            reason: format!("{} columns, expected exactly one for pre-training, such as [text]", columns.len()),
+        }),
+    }
+}
+
+/// `dataset_type: hf`.
+fn hf_files(config: &Config, split: &Split) -> Result<Files, DataError> {
+    let column = column(split)?;
+    let format = match config.hf_path.as_str() {
+        "json" => Format::Json,
+        "parquet" => Format::Parquet,
+        "text" => Format::Text(TextUnit::Line),
+        "" => return Err(setting("hf_path", "is empty; give json, parquet, text or a Hub data set such as allenai/c4")),
+        other => {
+            let known = ["csv", "arrow", "pandas", "xml", "webdataset", "imagefolder", "audiofolder"];
+            let what = if known.contains(&other) { "is a builder that isn't read here" } else { "can't be read" };
+            return Err(setting("hf_path", &format!("`{other}` {what}; give json, parquet or text")));
+        }
+    };
+    let mut patterns = split.hf_files.to_vec();
+    if patterns.is_empty() && !config.hf_data_dir.is_empty() {
+        patterns.push(config.hf_data_dir.clone());
+    } else if !config.hf_data_dir.is_empty() {
+        // As in `datasets`: files are looked up in the data folder.
+        for pattern in &mut patterns {
+            *pattern = Path::new(&config.hf_data_dir).join(&*pattern).display().to_string();
+        }
+    }
+    Ok(Files::local(resolve(split.hf_files_key, &patterns, format)?, format, column))
+}
+
+/// `dataset_type: grain`.
+fn grain_files(config: &Config, split: &Split) -> Result<Files, DataError> {
+    let column = column(split)?;
+    if config.grain_file_type != GrainFileType::Parquet {
+        let reason = "arrayrecord files can't be read here; use Parquet files and grain_file_type: parquet";
+        return Err(setting("grain_file_type", reason));
+    }
+    if split.grain_files.iter().any(|pattern| pattern.contains(';')) {
+        let reason = "weighted mixtures (`;`) aren't read here; mix the files beforehand or give one pattern";
+        return Err(setting(split.grain_files_key, reason));
+    }
+    let paths = resolve(split.grain_files_key, split.grain_files, Format::Parquet)?;
+    Ok(Files::local(paths, Format::Parquet, column))
+}
+
+fn setting(key: &'static str, reason: &str) -> DataError {
+    DataError::Setting { key, reason: reason.into() }
+}
+
+fn load_tokenizer(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
+    match config.tokenizer_type {
+        mt_config::TokenizerType::Byte => Ok(Arc::new(ByteTokenizer)),
+        _ => Err(setting("tokenizer_type", "only byte is built in")),
+    }
+}
+
+/// `vocab_size` must hold every id of the tokenizer.
+fn check_vocabulary(config: &Config, tokenizer: &dyn Tokenizer) -> Result<(), DataError> {
+    let (rows, ids) = (config.vocab_size, tokenizer.vocab_size());
+    if rows < ids {
+        let reason = format!("{rows} is smaller than the vocabulary of the tokenizer {}, {ids}", tokenizer.name());
+        return Err(DataError::Setting { key: "vocab_size", reason });
+    }
+    if rows > ids {
+        let name = tokenizer.name();
+        tracing::info!("vocab_size {rows} is larger than the vocabulary of the tokenizer {name}, {ids}");
+    }
+    Ok(())
+}
