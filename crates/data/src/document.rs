@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::order::{Row, Window};
+use crate::order::Row;
 use crate::source::{Content, Files, RawRow, decode};
 use crate::{DataError, Tokenizer};
 
@@ -30,12 +30,15 @@ pub(crate) struct Document {
 }
 
 impl Tokenize {
-    /// Documents of a window, in its order, made on the current rayon pool.
-    pub(crate) fn window(&self, files: &Files, window: &Window) -> Vec<Result<Document, DataError>> {
-        window.rows.par_iter().map(|row| self.document(files, row)).collect()
+    /// Documents of `rows`, in their order, made on the current rayon pool.
+    pub(crate) fn documents(&self, files: &Files, rows: Vec<Row>) -> Vec<Result<Document, DataError>> {
+        rows.into_par_iter().map(|row| self.document(files, row)).collect()
     }
 
-    fn document(&self, files: &Files, row: &Row) -> Result<Document, DataError> {
+    fn document(&self, files: &Files, row: Row) -> Result<Document, DataError> {
+        if let RawRow::Bad(error) = row.raw {
+            return Err(error);
+        }
         let bad = |reason: String| DataError::Row { file: files.name(row.file), row: row.number, reason };
         let mut ids = Vec::new();
         match decode(&row.raw, files.column()).map_err(bad)? {
@@ -62,13 +65,5 @@ impl Tokenize {
         let dropped = ids.len().saturating_sub(length);
         ids.truncate(length);
         Ok(Document { ids, dropped })
-    }
-}
-
-/// The error of a bad row, if that is what `row` is.
-pub(crate) fn take_error(row: Row) -> Option<DataError> {
-    match row.raw {
-        RawRow::Bad(error) => Some(error),
-        _ => None,
     }
 }

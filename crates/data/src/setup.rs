@@ -153,7 +153,10 @@ fn column(split: &Split) -> Result<Column, DataError> {
         [name] => Ok(Column { name: name.clone(), ids: !split.tokenize }),
         columns => Err(DataError::Setting {
             key: split.columns_key,
-            reason: format!("{} columns, expected exactly one for pre-training, such as [text]", columns.len()),
+            reason: format!(
+                "{} columns, expected exactly one for pre-training, such as [text]",
+                columns.len()
+            ),
         }),
     }
 }
@@ -164,11 +167,20 @@ fn hf_files(config: &Config, split: &Split) -> Result<Files, DataError> {
     let format = match config.hf_path.as_str() {
         "json" => Format::Json,
         "parquet" => Format::Parquet,
-        "text" => Format::Text(TextUnit::Line),
-        "" => return Err(setting("hf_path", "is empty; give json, parquet, text or a Hub data set such as allenai/c4")),
+        "text" => Format::Text(match config.text_unit {
+            mt_config::TextUnit::Line => TextUnit::Line,
+            mt_config::TextUnit::File => TextUnit::File,
+        }),
+        "" => {
+            return Err(setting(
+                "hf_path",
+                "is empty; give json, parquet, text or a Hub data set such as allenai/c4",
+            ));
+        }
         other => {
             let known = ["csv", "arrow", "pandas", "xml", "webdataset", "imagefolder", "audiofolder"];
-            let what = if known.contains(&other) { "is a builder that isn't read here" } else { "can't be read" };
+            let what =
+                if known.contains(&other) { "is a builder that isn't read here" } else { "can't be read" };
             return Err(setting("hf_path", &format!("`{other}` {what}; give json, parquet or text")));
         }
     };
@@ -214,7 +226,8 @@ fn load_tokenizer(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
 fn check_vocabulary(config: &Config, tokenizer: &dyn Tokenizer) -> Result<(), DataError> {
     let (rows, ids) = (config.vocab_size, tokenizer.vocab_size());
     if rows < ids {
-        let reason = format!("{rows} is smaller than the vocabulary of the tokenizer {}, {ids}", tokenizer.name());
+        let reason =
+            format!("{rows} is smaller than the vocabulary of the tokenizer {}, {ids}", tokenizer.name());
         return Err(DataError::Setting { key: "vocab_size", reason });
     }
     if rows > ids {

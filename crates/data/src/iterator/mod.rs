@@ -124,15 +124,15 @@ impl PackedBatches {
             None => self.windows.insert(read_ahead(&self.recipe, self.position.window)),
         };
         let Ok(window) = windows.recv() else { return Ok(false) };
-        let window = window?;
+        let Window { start, rows } = window?;
         let (tokenize, files) = (&self.recipe.tokenize, &self.recipe.files);
-        self.documents = self.pool.install(|| tokenize.window(files, &window)).into();
-        if self.position.window == window.start {
+        self.documents = self.pool.install(|| tokenize.documents(files, rows)).into();
+        if self.position.window == start {
             // Restored: what has been used before is passed over.
             self.documents.drain(..self.position.documents.min(self.documents.len()));
         } else {
-            self.log_epoch(window.start.epoch);
-            self.position = Position { window: window.start, documents: 0, tokens: 0 };
+            self.log_epoch(start.epoch);
+            self.position = Position { window: start, documents: 0, tokens: 0 };
         }
         Ok(true)
     }

@@ -28,7 +28,9 @@ impl Corpus {
             .map(|file| {
                 let path = folder.path().join(format!("{file}.jsonl"));
                 let lines: String = (0..rows)
-                    .map(|row| serde_json::json!({ "url": "u", "text": text(file * rows + row) }).to_string() + "\n")
+                    .map(|row| {
+                        serde_json::json!({ "url": "u", "text": text(file * rows + row) }).to_string() + "\n"
+                    })
                     .collect();
                 std::fs::write(&path, lines).unwrap();
                 path
@@ -132,8 +134,12 @@ fn documents(batch: &Batch) -> Vec<String> {
 fn resumes_to_the_token() {
     let json = Corpus::json(3, 13);
     let lines = Corpus::lines(3, 13);
-    for (corpus, format) in [(&json, Format::Json), (&lines, Format::Text(TextUnit::Line)), (&json, Format::Text(TextUnit::File))] {
-        for packing in ["hf", "grain_first_fit", "grain_best_fit", "concat_then_split", "chunks", "one per row"] {
+    for (corpus, format) in
+        [(&json, Format::Json), (&lines, Format::Text(TextUnit::Line)), (&json, Format::Text(TextUnit::File))]
+    {
+        for packing in
+            ["hf", "grain_first_fit", "grain_best_fit", "concat_then_split", "chunks", "one per row"]
+        {
             for shuffle in [false, true] {
                 let case = Case { format, packing, shuffle, epochs: 2, ..CASE };
                 let mut whole = batches(&corpus.paths, case);
@@ -147,7 +153,8 @@ fn resumes_to_the_token() {
                 for (k, (state, stats)) in places.iter().enumerate() {
                     // Through text, as a checkpoint keeps it; with another number of threads.
                     let state = serde_json::from_str(&state.to_string()).unwrap();
-                    let mut resumed = Loader::new(Box::new(batches(&corpus.paths, Case { threads: 1 + k % 3, ..case })));
+                    let mut resumed =
+                        Loader::new(Box::new(batches(&corpus.paths, Case { threads: 1 + k % 3, ..case })));
                     resumed.restore(&state).unwrap();
                     assert_eq!(resumed.stats(), *stats, "{case:?} after {k}");
                     assert_eq!(resumed.state(), state, "{case:?} after {k}");
@@ -196,7 +203,10 @@ fn places_of_other_data_are_refused() {
     let refuse = |paths: &[PathBuf], case| batches(paths, case).restore(&state).unwrap_err().to_string();
     let expected = "saved data position: number of files was 3 when it was saved and is 2 now";
     assert_eq!(refuse(&corpus.paths[..2], CASE), expected);
-    assert!(refuse(&corpus.paths, Case { shard: Shard { index: 0, count: 2 }, ..CASE }).contains("number of ranks"));
+    assert!(
+        refuse(&corpus.paths, Case { shard: Shard { index: 0, count: 2 }, ..CASE })
+            .contains("number of ranks")
+    );
     assert!(refuse(&corpus.paths, Case { shuffle: false, ..CASE }).contains("enable_data_shuffling"));
     let error = batches(&corpus.paths, CASE).restore(&serde_json::json!({ "batches": 3 })).unwrap_err();
     assert!(error.to_string().contains("not a place in packed data"));
@@ -243,7 +253,10 @@ fn every_epoch_has_every_document_in_its_own_order() {
     let plain = order(1, false);
     assert_eq!(plain.len(), 60);
     assert_eq!(order(2, false), [plain.clone(), plain.clone()].concat());
-    let (first, second) = { let both = order(2, true); (both[..60].to_vec(), both[60..].to_vec()) };
+    let (first, second) = {
+        let both = order(2, true);
+        (both[..60].to_vec(), both[60..].to_vec())
+    };
     assert!(first != plain && second != first);
     for mut epoch in [first, second] {
         let mut expected = plain.clone();
@@ -264,8 +277,12 @@ fn ends_with_padding_when_asked_to() {
     for _ in 0..3 {
         let batch = padded.next_batch().unwrap().unwrap();
         let fields = [
-            batch.inputs, batch.inputs_segmentation, batch.inputs_position,
-            batch.targets, batch.targets_segmentation, batch.targets_position,
+            batch.inputs,
+            batch.inputs_segmentation,
+            batch.inputs_position,
+            batch.targets,
+            batch.targets_segmentation,
+            batch.targets_position,
         ];
         assert!(fields.iter().all(|field| field.len() == 80 && field.iter().all(|&n| n == 0)));
     }
@@ -293,9 +310,16 @@ fn bad_rows_stop_or_are_counted() {
 
     let mut lenient = batches(&paths, Case { skip_bad_rows: true, ..case });
     let texts: Vec<String> = drain(&mut lenient).iter().flat_map(documents).collect();
-    let expected: Vec<String> =
-        (0..4).map(text).chain(["one".into(), "two".into()]).chain((4..8).map(text)).map(|text| text.chars().take(38).collect()).collect();
-    assert_eq!(texts.iter().map(|text| text.chars().take(38).collect::<String>()).collect::<Vec<_>>(), expected);
+    let expected: Vec<String> = (0..4)
+        .map(text)
+        .chain(["one".into(), "two".into()])
+        .chain((4..8).map(text))
+        .map(|text| text.chars().take(38).collect())
+        .collect();
+    assert_eq!(
+        texts.iter().map(|text| text.chars().take(38).collect::<String>()).collect::<Vec<_>>(),
+        expected
+    );
     assert_eq!((lenient.stats().skipped_rows, lenient.stats().documents), (3, 10));
 }
 

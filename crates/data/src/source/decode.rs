@@ -294,7 +294,9 @@ mod tests {
     #[test]
     fn token_ids() {
         let column = Column { name: "ids".into(), ids: true };
-        let ids = |row: &str| decode(&RawRow::Json(row.as_bytes().to_vec()), &column).map(|content| format!("{content:?}"));
+        let ids = |row: &str| {
+            decode(&RawRow::Json(row.as_bytes().to_vec()), &column).map(|content| format!("{content:?}"))
+        };
         assert_eq!(ids(r#"{"text":"x","ids":[1,2,3]}"#).unwrap(), "Ids([1, 2, 3])");
         assert!(ids(r#"{"ids":[1,"2"]}"#).unwrap_err().contains("column \"ids\": invalid type: string"));
         assert!(ids(r#"{"ids":"x"}"#).unwrap_err().contains("expected an array of token ids"));

@@ -92,9 +92,15 @@ fn json_arrays() {
     assert_eq!(contents(&rows), ["{\"a\": [1, 2], \"b\": \"],}\\\"[\"}", "3 ", "{}\n"]);
     assert_eq!(read(b"[]", Format::Json, &text()), (vec![], None));
     let (rows, error) = read(b"[{\"text\": \"a\"}, {\"te", Format::Json, &text());
-    assert_eq!((rows.len(), error.as_deref()), (1, Some("data, row 2: the JSON array isn't closed, the file is truncated")));
+    assert_eq!(
+        (rows.len(), error.as_deref()),
+        (1, Some("data, row 2: the JSON array isn't closed, the file is truncated"))
+    );
     let (rows, error) = read(b"[1] 2", Format::Json, &text());
-    assert_eq!((rows.len(), error.as_deref()), (1, Some("data, row 2: there is more after the end of the JSON array")));
+    assert_eq!(
+        (rows.len(), error.as_deref()),
+        (1, Some("data, row 2: there is more after the end of the JSON array"))
+    );
 }
 
 #[test]
@@ -106,7 +112,8 @@ fn text_by_line_and_by_file() {
 
 #[test]
 fn empty_and_missing_files() {
-    for format in [Format::Json, Format::Text(TextUnit::Line), Format::Text(TextUnit::File), Format::Parquet] {
+    for format in [Format::Json, Format::Text(TextUnit::Line), Format::Text(TextUnit::File), Format::Parquet]
+    {
         assert_eq!(read(b"", format, &text()).1.as_deref(), Some("data: the file is empty"));
         let (_, error) = read_path(Path::new("no/such/file"), format, &text());
         assert!(error.unwrap().starts_with("no/such/file: No such file"));
@@ -119,7 +126,8 @@ fn truncated_and_corrupt_compression() {
     let lines: String = (0..5000).map(|i| format!("{{\"text\":\"{}\"}}\n", i * 7919)).collect();
     for whole in [gzip(lines.as_bytes()), zstd::encode_all(lines.as_bytes(), 1).unwrap()] {
         let (rows, error) = read(&whole[..whole.len() / 2], Format::Json, &text());
-        let expected = format!("data, row {}: compressed data ends early, the file is truncated", rows.len() + 1);
+        let expected =
+            format!("data, row {}: compressed data ends early, the file is truncated", rows.len() + 1);
         assert!(error.unwrap().starts_with(&expected));
         let mut corrupt = whole.clone();
         let middle = corrupt.len() / 2;
@@ -152,7 +160,8 @@ fn parquet(groups: &[Vec<Option<&str>>]) -> (TempDir, PathBuf) {
     let path = folder.path().join("data.parquet");
     let properties = Arc::new(WriterProperties::builder().build());
     let schema = Arc::new(parse_message_type(schema).unwrap());
-    let mut writer = SerializedFileWriter::new(std::fs::File::create(&path).unwrap(), schema, properties).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(std::fs::File::create(&path).unwrap(), schema, properties).unwrap();
     for group in groups {
         let mut columns = writer.next_row_group().unwrap();
         let levels: Vec<i16> = group.iter().map(|text| i16::from(text.is_some())).collect();
