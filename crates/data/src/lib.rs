@@ -3,6 +3,7 @@
 mod batch;
 mod document;
 mod error;
+mod inspect;
 mod iterator;
 mod loader;
 mod order;
@@ -17,6 +18,7 @@ pub mod tokenizer;
 
 pub use batch::Batch;
 pub use error::DataError;
+pub use inspect::inspect;
 pub use iterator::Batches;
 pub use loader::Loader;
 pub use order::Shard;

@@ -134,9 +134,3 @@ impl Batches for Loader {
         self.stats
     }
 }
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        let _ = self.stop();
-    }
-}

@@ -14,6 +14,9 @@ use crate::source::{Files, RawRow, RowReader};
 /// A window closes at this many bytes even when it has room for more rows: bounds memory on long documents.
 const WINDOW_BYTES: usize = 16 << 20;
 
+/// Files that are fetched while one is read.
+const UPCOMING: usize = 2;
+
 /// One of `count` equal parts of the data: a rank, or a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
@@ -171,10 +174,15 @@ impl Windows {
         }
         let outcome = match &mut self.reader {
             Some(reader) => reader.next_row(),
-            None => self.files.open(file).and_then(|mut reader| {
-                reader.skip_to(self.cursor.row)?;
-                self.reader.insert(reader).next_row()
-            }),
+            None => {
+                let after = self.shares.iter().skip(self.cursor.file + 1).take(UPCOMING);
+                let upcoming: Vec<usize> = after.map(|share| share.file).collect();
+                let path = self.files.fetch(file, &upcoming)?;
+                self.files.open(file, &path).and_then(|mut reader| {
+                    reader.skip_to(self.cursor.row)?;
+                    self.reader.insert(reader).next_row()
+                })
+            }
         };
         outcome.or_else(|error| Ok(Some((BROKEN, RawRow::Bad(error)))))
     }

@@ -10,11 +10,15 @@ use crate::iterator::{End, PackedBatches, Recipe};
 use crate::order::Order;
 use crate::pack::{Choose, ConcatThenSplit, FirstFit, OnePerRow, Packer, Shift};
 use crate::reuse::Reuse;
-use crate::source::{Column, Files, Format, TextUnit, resolve};
+use crate::source::hub::{self, HubFiles, Request};
+use crate::source::{Column, Files, Format, TextUnit, resolve, resolve_folder};
 use crate::synthetic::Synthetic;
-use crate::tokenizer::ByteTokenizer;
+use crate::tokenizer::{self, TOKENIZER_FILES, TokenizerType};
 use crate::{Batches, DataError, Loader, Shard, Tokenizer};
 
+/// What else `hf_path` may name for `datasets.load_dataset`.
+const OTHER_BUILDERS: [&str; 8] =
+    ["csv", "arrow", "pandas", "xml", "sql", "webdataset", "imagefolder", "audiofolder"];
 /// Rows in a shuffle window of `dataset_type: hf` (the buffer of `datasets`' shuffle).
 const HF_WINDOW: usize = 1000;
 /// Rows in a shuffle window of `dataset_type: grain` (MaxText's `grain_shuffle_buffer_size`).
@@ -41,6 +45,9 @@ pub fn eval_batches(config: &Config, shard: Shard) -> Result<Loader, DataError> 
 
 /// The keys that differ between training and evaluation.
 struct Split<'a> {
+    /// Name of the split on the Hub (`train_split`, `hf_eval_split`).
+    name: &'a str,
+    name_key: &'static str,
     /// Name of the key of the hf files.
     hf_files_key: &'static str,
     hf_files: &'a [String],
@@ -58,6 +65,8 @@ struct Split<'a> {
 impl<'a> Split<'a> {
     fn train(config: &'a Config) -> Self {
         Self {
+            name: &config.train_split,
+            name_key: "train_split",
             hf_files_key: "hf_train_files",
             hf_files: &config.hf_train_files,
             grain_files_key: "grain_train_files",
@@ -74,6 +83,8 @@ impl<'a> Split<'a> {
 
     fn eval(config: &'a Config) -> Self {
         Self {
+            name: &config.hf_eval_split,
+            name_key: "hf_eval_split",
             hf_files_key: "hf_eval_files",
             hf_files: &config.hf_eval_files,
             grain_files_key: "grain_eval_files",
@@ -86,6 +97,17 @@ impl<'a> Split<'a> {
             epochs: 1,
             end: if config.generate_padding_batch_eval { End::Padding } else { End::Stop },
         }
+    }
+}
+
+impl Split<'_> {
+    /// The split's name, where it has to have one.
+    fn name(&self) -> Result<&str, DataError> {
+        if self.name.is_empty() {
+            let reason = format!("is empty; name a split such as validation, or give {}", self.hf_files_key);
+            return Err(setting(self.name_key, &reason));
+        }
+        Ok(self.name)
     }
 }
 
@@ -161,27 +183,46 @@ fn column(split: &Split) -> Result<Column, DataError> {
     }
 }
 
-/// `dataset_type: hf`.
+/// `dataset_type: hf`: local files by format, a local folder, or a data set on the Hub.
 fn hf_files(config: &Config, split: &Split) -> Result<Files, DataError> {
     let column = column(split)?;
+    let text = Format::Text(match config.text_unit {
+        mt_config::TextUnit::Line => TextUnit::Line,
+        mt_config::TextUnit::File => TextUnit::File,
+    });
+    let with_unit = |format| if matches!(format, Format::Text(_)) { text } else { format };
     let format = match config.hf_path.as_str() {
         "json" => Format::Json,
         "parquet" => Format::Parquet,
-        "text" => Format::Text(match config.text_unit {
-            mt_config::TextUnit::Line => TextUnit::Line,
-            mt_config::TextUnit::File => TextUnit::File,
-        }),
+        "text" => text,
         "" => {
-            return Err(setting(
-                "hf_path",
-                "is empty; give json, parquet, text or a Hub data set such as allenai/c4",
-            ));
+            let reason = "is empty; give json, parquet, text, a folder, or a Hub data set such as allenai/c4";
+            return Err(setting("hf_path", reason));
         }
-        other => {
-            let known = ["csv", "arrow", "pandas", "xml", "webdataset", "imagefolder", "audiofolder"];
-            let what =
-                if known.contains(&other) { "is a builder that isn't read here" } else { "can't be read" };
-            return Err(setting("hf_path", &format!("`{other}` {what}; give json, parquet or text")));
+        other if OTHER_BUILDERS.contains(&other) => {
+            let reason = format!("`{other}` files aren't read here; give json, parquet or text");
+            return Err(setting("hf_path", &reason));
+        }
+        folder if Path::new(folder).is_dir() && split.hf_files.is_empty() => {
+            let folder = Path::new(folder).join(&config.hf_data_dir);
+            let (paths, format) = resolve_folder(&folder, split.name()?, split.name_key)?;
+            return Ok(Files::local(paths, with_unit(format), column));
+        }
+        repo => {
+            let files = HubFiles::open(
+                &hub_settings(config),
+                repo,
+                &Request {
+                    name: &config.hf_name,
+                    data_dir: &config.hf_data_dir,
+                    patterns: split.hf_files,
+                    patterns_key: split.hf_files_key,
+                    split: if split.hf_files.is_empty() { split.name()? } else { split.name },
+                    split_key: split.name_key,
+                },
+            )?;
+            let format = with_unit(files.format());
+            return Ok(Files::hub(files, format, column));
         }
     };
     let mut patterns = split.hf_files.to_vec();
@@ -194,6 +235,11 @@ fn hf_files(config: &Config, split: &Split) -> Result<Files, DataError> {
         }
     }
     Ok(Files::local(resolve(split.hf_files_key, &patterns, format)?, format, column))
+}
+
+fn hub_settings(config: &Config) -> hub::Settings {
+    let keep_bytes = (config.hub_cache_gb.max(0.0) * 1e9) as u64;
+    hub::Settings::from_env(|name| std::env::var(name).ok(), config.hf_access_token.expose(), keep_bytes)
 }
 
 /// `dataset_type: grain`.
@@ -215,11 +261,17 @@ fn setting(key: &'static str, reason: &str) -> DataError {
     DataError::Setting { key, reason: reason.into() }
 }
 
-fn load_tokenizer(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
-    match config.tokenizer_type {
-        mt_config::TokenizerType::Byte => Ok(Arc::new(ByteTokenizer)),
-        _ => Err(setting("tokenizer_type", "only byte is built in")),
-    }
+/// The tokenizer that the configuration names.
+pub(crate) fn load_tokenizer(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
+    let kind = match config.tokenizer_type {
+        mt_config::TokenizerType::Sentencepiece => TokenizerType::SentencePiece,
+        mt_config::TokenizerType::Tiktoken => TokenizerType::Tiktoken,
+        mt_config::TokenizerType::Huggingface => TokenizerType::HuggingFace,
+        mt_config::TokenizerType::Byte => TokenizerType::Byte,
+    };
+    tokenizer::load(&config.tokenizer_path, kind, &|repo| {
+        hub::Repo::open(&hub_settings(config), hub::Kind::Model, repo)?.fetch_some(&TOKENIZER_FILES)
+    })
 }
 
 /// `vocab_size` must hold every id of the tokenizer.

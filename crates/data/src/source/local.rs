@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Format;
+use super::split::{of_split, one_format};
+use super::{Format, TextUnit};
 use crate::DataError;
 
 /// Files that `patterns` name, in order: pattern by pattern, sorted by path inside each, each file once.
@@ -117,6 +118,46 @@ pub(super) fn extension(path: &Path) -> String {
     name.rsplit_once('.').map_or(String::new(), |(_, extension)| extension.to_owned())
 }
 
+/// Format of a data file by its name; `None` for other files.
+pub(super) fn format_of(path: &str) -> Option<Format> {
+    let extension = extension(Path::new(path));
+    let has = |format| extensions(format).is_some_and(|known| known.contains(&extension.as_str()));
+    [Format::Json, Format::Parquet]
+        .into_iter()
+        .find(|&format| has(format))
+        .or_else(|| (extension == "txt").then_some(Format::Text(TextUnit::Line)))
+}
+
+/// The data files of `split` in a local copy of a data set, sorted by path, and their format.
+///
+/// # Errors
+/// [`DataError::Setting`] under `split_key` when there are none.
+pub(crate) fn resolve_folder(
+    folder: &Path,
+    split: &str,
+    split_key: &'static str,
+) -> Result<(Vec<PathBuf>, Format), DataError> {
+    let mut found = Vec::new();
+    walk(folder, Format::Text(TextUnit::Line), &mut found)?;
+    let mut names: Vec<String> = found
+        .iter()
+        .filter_map(|path| path.strip_prefix(folder).ok())
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    of_split(&mut names, |name| name, split);
+    match one_format(&mut names, |name| name) {
+        Some(format) => Ok((names.iter().map(|name| folder.join(name)).collect(), format)),
+        None => Err(DataError::Setting {
+            key: split_key,
+            reason: format!(
+                "no data file of split `{split}` in {}; JSON, Parquet and text files are read",
+                folder.display()
+            ),
+        }),
+    }
+}
+
 fn kind(format: Format) -> &'static str {
     match format {
         Format::Json => "JSON (.json, .jsonl, .ndjson)",
@@ -162,7 +203,6 @@ fn expand_braces(pattern: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::TextUnit;
 
     #[test]
     fn lists_split_outside_brackets() {
