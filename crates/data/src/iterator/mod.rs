@@ -77,11 +77,14 @@ struct Saved {
     position: Position,
     stats: Stats,
     shard: Shard,
-    files: usize,
+    files: String,
     shuffle: bool,
     seed: u64,
     window: usize,
 }
+
+/// What the reading thread says: a window, the end, or why it can't go on.
+type Read = Result<Option<Window>, DataError>;
 
 /// Batches of packed documents.
 pub(crate) struct PackedBatches {
@@ -89,7 +92,7 @@ pub(crate) struct PackedBatches {
     packer: Box<dyn Packer>,
     pool: rayon::ThreadPool,
     /// Windows from the reader thread, which starts with the first batch.
-    windows: Option<Receiver<Result<Window, DataError>>>,
+    windows: Option<Receiver<Read>>,
     /// Documents of the open window that are still to be packed.
     documents: VecDeque<Result<Document, DataError>>,
     /// Place of the first of them, or of what comes next.
@@ -119,12 +122,17 @@ impl PackedBatches {
 
     /// Makes the next window's documents ready; `false` at the end of the data.
     fn open_window(&mut self) -> Result<bool, DataError> {
+        if self.ended {
+            return Ok(false);
+        }
         let windows = match &self.windows {
             Some(windows) => windows,
             None => self.windows.insert(read_ahead(&self.recipe, self.position.window)),
         };
-        let Ok(window) = windows.recv() else { return Ok(false) };
-        let Window { start, rows } = window?;
+        let Ok(window) = windows.recv() else {
+            return Err(DataError::State("the reading thread ended after an error".into()));
+        };
+        let Some(Window { start, rows }) = window? else { return Ok(false) };
         let (tokenize, files) = (&self.recipe.tokenize, &self.recipe.files);
         self.documents = self.pool.install(|| tokenize.documents(files, rows)).into();
         if self.position.window == start {
@@ -232,7 +240,7 @@ impl Batches for PackedBatches {
 
     fn state(&self) -> Value {
         let Order { shuffle, seed, window, shard, .. } = self.recipe.order;
-        let files = self.recipe.files.len();
+        let files = self.recipe.files.fingerprint();
         let saved = Saved { position: self.position, stats: self.stats, shard, files, shuffle, seed, window };
         serde_json::to_value(saved).expect("numbers always serialize")
     }
@@ -243,7 +251,7 @@ impl Batches for PackedBatches {
         let Order { shuffle, seed, window, shard, .. } = self.recipe.order;
         check("number of ranks", saved.shard.count, shard.count)?;
         check("rank", saved.shard.index, shard.index)?;
-        check("number of files", saved.files, self.recipe.files.len())?;
+        check("files", saved.files, self.recipe.files.fingerprint())?;
         check("enable_data_shuffling", saved.shuffle, shuffle)?;
         check("rows in a shuffle window", saved.window, window)?;
         if shuffle {
@@ -272,14 +280,15 @@ fn check<T: PartialEq + std::fmt::Display>(what: &str, saved: T, now: T) -> Resu
 }
 
 /// Starts a thread that reads windows from `start` on, one ahead of its use.
-fn read_ahead(recipe: &Recipe, start: Cursor) -> Receiver<Result<Window, DataError>> {
+fn read_ahead(recipe: &Recipe, start: Cursor) -> Receiver<Read> {
     let mut windows = Windows::new(Arc::clone(&recipe.files), recipe.order.clone(), start);
     let (sender, receiver) = sync_channel(1);
     let read = move || {
         // Ends with the data, with an error, or when nobody listens any more.
-        while let Some(window) = windows.next_window().transpose() {
-            let failed = window.is_err();
-            if sender.send(window).is_err() || failed {
+        loop {
+            let window = windows.next_window();
+            let last = !matches!(window, Ok(Some(_)));
+            if sender.send(window).is_err() || last {
                 return;
             }
         }

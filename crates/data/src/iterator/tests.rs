@@ -149,7 +149,7 @@ fn resumes_to_the_token() {
                     expected.push(batch);
                     places.push((whole.state(), whole.stats()));
                 }
-                assert!(expected.len() > 3, "{case:?}");
+                assert!(expected.len() >= 3, "{case:?}");
                 for (k, (state, stats)) in places.iter().enumerate() {
                     // Through text, as a checkpoint keeps it; with another number of threads.
                     let state = serde_json::from_str(&state.to_string()).unwrap();
@@ -201,8 +201,9 @@ fn places_of_other_data_are_refused() {
     let corpus = Corpus::json(3, 5);
     let state = batches(&corpus.paths, CASE).state();
     let refuse = |paths: &[PathBuf], case| batches(paths, case).restore(&state).unwrap_err().to_string();
-    let expected = "saved data position: number of files was 3 when it was saved and is 2 now";
-    assert_eq!(refuse(&corpus.paths[..2], CASE), expected);
+    assert!(refuse(&corpus.paths[..2], CASE).starts_with("saved data position: files was 3 ("));
+    let other = Corpus::lines(3, 5);
+    assert!(refuse(&other.paths, CASE).contains("files was 3 ("), "other names");
     assert!(
         refuse(&corpus.paths, Case { shard: Shard { index: 0, count: 2 }, ..CASE })
             .contains("number of ranks")

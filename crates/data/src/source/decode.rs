@@ -66,15 +66,21 @@ fn parse<'a, T: Text>(json: &'a str, column: &Column) -> Result<Content<'a>, Str
 
 /// How a JSON string becomes text.
 trait Text {
-    fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error>;
+    fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+        visitor: TextVisitor,
+    ) -> Result<Cow<'de, str>, D::Error>;
 }
 
 /// Escapes must be valid.
 struct StrictText;
 
 impl Text for StrictText {
-    fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-        deserializer.deserialize_str(TextVisitor)
+    fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+        visitor: TextVisitor,
+    ) -> Result<Cow<'de, str>, D::Error> {
+        deserializer.deserialize_str(visitor)
     }
 }
 
@@ -82,18 +88,22 @@ impl Text for StrictText {
 struct LossyText;
 
 impl Text for LossyText {
-    fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'de, str>, D::Error> {
-        deserializer.deserialize_bytes(TextVisitor)
+    fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+        visitor: TextVisitor,
+    ) -> Result<Cow<'de, str>, D::Error> {
+        deserializer.deserialize_bytes(visitor)
     }
 }
 
-struct TextVisitor;
+/// Takes a string; the column's name is for messages.
+struct TextVisitor<'c>(&'c str);
 
-impl<'de> Visitor<'de> for TextVisitor {
+impl<'de> Visitor<'de> for TextVisitor<'_> {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a string")
+        write!(f, "a string in {}", self.0)
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -186,7 +196,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_bytes(TextVisitor)
+        deserializer.deserialize_bytes(TextVisitor("a key"))
     }
 }
 
@@ -199,27 +209,23 @@ impl<'de, T: Text> DeserializeSeed<'de> for Value<'_, '_, T> {
     type Value = Content<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let name = &self.row.column.name;
-        let named = |error: D::Error| {
-            let message = error.to_string();
-            let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
-            serde::de::Error::custom(format!("column {name:?}: {message}"))
-        };
-        if self.row.column.ids {
-            deserializer.deserialize_seq(Ids).map(Content::Ids).map_err(named)
+        let Column { name, ids } = self.row.column;
+        if *ids {
+            deserializer.deserialize_seq(Ids(name)).map(Content::Ids)
         } else {
-            T::deserialize(deserializer).map(Content::Text).map_err(named)
+            T::deserialize(deserializer, TextVisitor(&format!("column {name:?}"))).map(Content::Text)
         }
     }
 }
 
-struct Ids;
+/// Takes an array of integers; the column's name is for messages.
+struct Ids<'c>(&'c str);
 
-impl<'de> Visitor<'de> for Ids {
+impl<'de> Visitor<'de> for Ids<'_> {
     type Value = Vec<i64>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("an array of token ids")
+        write!(f, "an array of token ids in column {:?}", self.0)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<i64>, A::Error> {
@@ -273,8 +279,8 @@ mod tests {
     fn says_what_is_wrong() {
         for (row, expected) in [
             (r#"{"url":"u"}"#, "no column \"text\"; the row has url"),
-            (r#"{"text":3}"#, "column \"text\": invalid type: integer `3`, expected a string"),
-            (r#"{"text":null}"#, "column \"text\": invalid type: null, expected a string"),
+            (r#"{"text":3}"#, "invalid type: integer `3`, expected a string in column \"text\""),
+            (r#"{"text":null}"#, "invalid type: null, expected a string in column \"text\""),
             (r#"["text"]"#, "invalid type: sequence, expected an object"),
             (r#"{"text":"a""#, "bad JSON: EOF while parsing an object at byte 11"),
             (r#"{"text":"a"} x"#, "bad JSON: trailing characters at byte 14"),
@@ -298,8 +304,10 @@ mod tests {
             decode(&RawRow::Json(row.as_bytes().to_vec()), &column).map(|content| format!("{content:?}"))
         };
         assert_eq!(ids(r#"{"text":"x","ids":[1,2,3]}"#).unwrap(), "Ids([1, 2, 3])");
-        assert!(ids(r#"{"ids":[1,"2"]}"#).unwrap_err().contains("column \"ids\": invalid type: string"));
-        assert!(ids(r#"{"ids":"x"}"#).unwrap_err().contains("expected an array of token ids"));
+        assert!(ids(r#"{"ids":[1,"2"]}"#).unwrap_err().contains("invalid type: string"));
+        assert!(
+            ids(r#"{"ids":"x"}"#).unwrap_err().contains("expected an array of token ids in column \"ids\"")
+        );
     }
 
     proptest! {

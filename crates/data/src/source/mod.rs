@@ -10,9 +10,10 @@ pub(crate) use decode::{Content, decode};
 pub(crate) use local::{resolve, resolve_folder};
 pub(crate) use reader::{Column, Format, RawRow, RowReader, TextUnit};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hub::HubFiles;
+use sha2::{Digest, Sha256};
 
 use crate::DataError;
 
@@ -58,6 +59,18 @@ impl Files {
         }
     }
 
+    /// Stands for the files' number, names and order, wherever they lie: tells other data apart.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        for file in 0..self.len() {
+            let name = self.name(file);
+            hash.update(name.rsplit(['/', '\\']).next().unwrap_or(&name));
+            hash.update([0]);
+        }
+        let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("{} ({hash})", self.len())
+    }
+
     /// The column that documents are in.
     pub(crate) fn column(&self) -> &Column {
         &self.column
@@ -78,7 +91,7 @@ impl Files {
     ///
     /// # Errors
     /// The file can't be read or isn't what it should be.
-    pub(crate) fn open(&self, file: usize, path: &std::path::Path) -> Result<Box<dyn RowReader>, DataError> {
+    pub(crate) fn open(&self, file: usize, path: &Path) -> Result<Box<dyn RowReader>, DataError> {
         reader::open(path, &self.name(file), self.format, &self.column)
     }
 }

@@ -106,8 +106,16 @@ impl Repo {
             return Ok(None);
         };
         let named = |wanted: &str| configs.iter().find(|config| config["config_name"] == wanted);
-        if !name.is_empty() {
-            return Ok(named(name));
+        let names = || {
+            configs.iter().filter_map(|config| config["config_name"].as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let refuse = |what: &str| {
+            let reason = format!("{what}; {} has: {}", self.name, names());
+            Err(DataError::Setting { key: "hf_name", reason })
+        };
+        if !name.is_empty() && !configs.is_empty() {
+            return named(name)
+                .map_or_else(|| refuse(&format!("no configuration `{name}`")), |config| Ok(Some(config)));
         }
         let default = named("default").or_else(|| configs.iter().find(|config| config["default"] == true));
         match (default, configs.as_slice()) {

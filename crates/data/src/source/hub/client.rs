@@ -7,7 +7,7 @@ use ureq::config::RedirectAuthHeaders;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
 
-use super::Settings;
+use super::{Settings, Token};
 use crate::DataError;
 
 /// A connection that says nothing for this long is taken as broken.
@@ -59,7 +59,7 @@ impl Failure {
 pub(super) struct Client {
     agent: Agent,
     pub(super) endpoint: String,
-    token: Option<String>,
+    token: Option<Token>,
     pub(super) offline: bool,
     retry: Retry,
 }
@@ -75,7 +75,7 @@ impl Client {
                     _ => None,
                 })
                 .collect();
-            tls = tls.root_certs(RootCerts::from(trusted));
+            tls = tls.root_certs(RootCerts::new_with_certs(&trusted));
         }
         let agent = Agent::config_builder()
             .tls_config(tls.build())
@@ -100,7 +100,7 @@ impl Client {
     pub(super) fn get(&self, url: &str, start: u64) -> Result<http::Response<Body>, Failure> {
         let mut request = self.agent.get(url);
         if let Some(token) = self.token.as_ref().filter(|_| url.starts_with(&self.endpoint)) {
-            request = request.header("authorization", format!("Bearer {token}"));
+            request = request.header("authorization", format!("Bearer {}", token.0));
         }
         if start > 0 {
             request = request.header("range", format!("bytes={start}-"));
@@ -117,7 +117,7 @@ impl Client {
                 "HTTP {status}: not allowed; set HF_TOKEN or hf_access_token, and accept the repository's terms on the Hub"
             ))),
             404 => Err(Failure::Fatal("HTTP 404: not found".into())),
-            status @ (408 | 416 | 429 | 500..) => {
+            status @ (408 | 416 | 429 | 500..=599) => {
                 let after = header(&response, "retry-after").and_then(|seconds| seconds.parse().ok());
                 let after = after.map(Duration::from_secs);
                 Err(Failure::Again { reason: format!("HTTP {status}"), after, progress: false })

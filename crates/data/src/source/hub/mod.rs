@@ -13,6 +13,7 @@ mod listing;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::PathBuf;
 
 pub(crate) use ahead::HubFiles;
@@ -25,7 +26,7 @@ pub(crate) struct Settings {
     /// `HF_ENDPOINT`, or the public Hub.
     pub(crate) endpoint: String,
     /// `hf_access_token`, `HF_TOKEN`, or what `hf auth login` left.
-    pub(crate) token: Option<String>,
+    pub(crate) token: Option<Token>,
     /// The folder that holds `datasets--owner--name`.
     pub(crate) cache: PathBuf,
     /// `HF_HUB_OFFLINE`: nothing is asked of the network.
@@ -62,13 +63,23 @@ impl Settings {
         let endpoint = var("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
         Self {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
-            token: token.map(str::to_owned).or_else(|| var("HF_TOKEN")).or_else(saved_token),
+            token: token.map(str::to_owned).or_else(|| var("HF_TOKEN")).or_else(saved_token).map(Token),
             cache: var("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
             offline: yes("HF_HUB_OFFLINE") || yes("HF_DATASETS_OFFLINE"),
             certificates: var("SSL_CERT_FILE").or_else(|| var("REQUESTS_CA_BUNDLE")).map(PathBuf::from),
             keep_bytes,
             retry: Retry::default(),
         }
+    }
+}
+
+/// Proves to the Hub who asks; never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<hidden>")
     }
 }
 

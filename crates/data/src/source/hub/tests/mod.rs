@@ -22,7 +22,7 @@ fn shard(seed: usize) -> Vec<u8> {
 fn settings(hub: &Hub, cache: &Path) -> Settings {
     Settings {
         endpoint: hub.endpoint.clone(),
-        token: Some("hf_secret".into()),
+        token: Some(Token("hf_secret".into())),
         cache: cache.to_owned(),
         offline: false,
         certificates: None,
@@ -124,6 +124,7 @@ fn validation_patterns_and_configurations() {
     assert_eq!(named("a", "train").unwrap(), ["owner/data/en/c4-train.00002-of-00003.json"]);
     assert_eq!(named("a", "validation").unwrap(), validation);
     assert_eq!(named("b", "train").unwrap(), ["owner/data/en/c4-train.00001-of-00003.json"]);
+    assert_eq!(named("c", "train").unwrap_err(), "hf_name: no configuration `c`; owner/data has: a, b");
     assert_eq!(named("", "train").unwrap_err(), "hf_name: is empty; owner/data has: a, b");
 }
 
@@ -278,9 +279,9 @@ fn settings_follow_the_variables() {
     let settings = Settings::from_env(vars(&set), None, 0);
     assert_eq!(settings.cache, Path::new("/data/hf/hub"));
     assert_eq!((settings.endpoint.as_str(), settings.offline), ("http://mirror", true));
-    assert_eq!(settings.token.as_deref(), Some("one"));
+    assert_eq!(settings.token, Some(Token("one".into())));
     let own = Settings::from_env(vars(&[("HF_TOKEN", "one"), ("HF_HUB_CACHE", "/c")]), Some("two"), 0);
-    assert_eq!((own.token.as_deref(), own.cache.as_path()), (Some("two"), Path::new("/c")));
+    assert_eq!((own.token, own.cache.as_path()), (Some(Token("two".into())), Path::new("/c")));
 }
 
 #[test]
