@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::order::Row;
-use crate::source::{Content, Files, RawRow, decode};
+use crate::source::{Column, Content, Files, RawRow, decode};
 use crate::{DataError, Tokenizer};
 
 /// How text becomes token ids.
@@ -39,31 +39,32 @@ impl Tokenize {
         if let RawRow::Bad(error) = row.raw {
             return Err(error);
         }
-        let bad = |reason: String| DataError::Row { file: files.name(row.file), row: row.number, reason };
-        let mut ids = Vec::new();
-        match decode(&row.raw, files.column()).map_err(bad)? {
-            Content::Text(text) => {
-                ids.extend(self.tokenizer.bos_id().filter(|_| self.add_bos));
-                self.tokenizer.encode(&text, &mut ids).map_err(|error| bad(error.to_string()))?;
-                ids.extend(self.tokenizer.eos_id().filter(|_| self.add_eos));
-            }
-            Content::Ids(numbers) => {
-                for number in numbers {
-                    match u32::try_from(number) {
-                        Ok(id) if (id as usize) < self.vocab_size => ids.push(id),
-                        _ => {
-                            return Err(bad(format!(
-                                "token id {number} is out of range: vocab_size is {}",
-                                self.vocab_size
-                            )));
-                        }
-                    }
-                }
-            }
-        }
+        let reason = |reason| DataError::Row { file: files.name(row.file), row: row.number, reason };
+        let mut ids = self.ids(&row.raw, files.column()).map_err(reason)?;
         let length = self.max_length.unwrap_or(usize::MAX);
         let dropped = ids.len().saturating_sub(length);
         ids.truncate(length);
         Ok(Document { ids, dropped })
+    }
+
+    /// Token ids of a row at full length, or what is wrong with it.
+    pub(crate) fn ids(&self, row: &RawRow, column: &Column) -> Result<Vec<u32>, String> {
+        match decode(row, column)? {
+            Content::Text(text) => {
+                let mut ids = Vec::new();
+                ids.extend(self.tokenizer.bos_id().filter(|_| self.add_bos));
+                self.tokenizer.encode(&text, &mut ids).map_err(|error| error.to_string())?;
+                ids.extend(self.tokenizer.eos_id().filter(|_| self.add_eos));
+                Ok(ids)
+            }
+            Content::Ids(numbers) => numbers.into_iter().map(|number| self.check(number)).collect(),
+        }
+    }
+
+    fn check(&self, number: i64) -> Result<u32, String> {
+        u32::try_from(number)
+            .ok()
+            .filter(|&id| (id as usize) < self.vocab_size)
+            .ok_or_else(|| format!("token id {number} is out of range: vocab_size is {}", self.vocab_size))
     }
 }

@@ -120,22 +120,29 @@ fn batches(config: &Config, split: &Split, shard: Shard) -> Result<Box<dyn Batch
         return Ok(Box::new(Synthetic::new(rows, seq_len, vocab, max_segments, shard)));
     }
 
+    let recipe = recipe(config, split, shard)?;
+    Ok(Box::new(PackedBatches::new(recipe, packer(config, split, max_segments))?))
+}
+
+/// Everything but the packer.
+fn recipe(config: &Config, split: &Split, shard: Shard) -> Result<Recipe, DataError> {
     let grain = config.dataset_type == DatasetType::Grain;
     let files = Arc::new(if grain { grain_files(config, split)? } else { hf_files(config, split)? });
     let tokenizer = load_tokenizer(config)?;
     check_vocabulary(config, tokenizer.as_ref())?;
 
-    let concat = grain && config.grain_packing_type == GrainPackingType::ConcatThenSplit && config.packing;
+    let concat = grain && config.packing && config.grain_packing_type == GrainPackingType::ConcatThenSplit;
     let chunks = grain && !config.use_truncation;
-    let window = if grain { GRAIN_WINDOW } else { HF_WINDOW };
     let pad_id = tokenizer.pad_id();
+    // MaxText's grain pipeline leaves BOS out of the ignored targets.
     let bos_id = tokenizer.bos_id().filter(|_| !grain);
-    let recipe = Recipe {
+    let seq_len = config.max_target_length;
+    Ok(Recipe {
         files,
         order: Order {
             shuffle: split.shuffle,
             seed: config.data_shuffle_seed,
-            window,
+            window: if grain { GRAIN_WINDOW } else { HF_WINDOW },
             epochs: split.epochs,
             shard,
         },
@@ -153,21 +160,30 @@ fn batches(config: &Config, split: &Split, shard: Shard) -> Result<Box<dyn Batch
         end: split.end,
         skip_bad_rows: config.skip_bad_rows,
         threads: None,
-    };
-    let packer: Box<dyn Packer> = match config.grain_packing_type {
-        _ if !config.packing => Box::new(OnePerRow::new(split.batch_size, seq_len)),
-        _ if !grain => Box::new(FirstFit::new(split.batch_size, seq_len, max_segments)),
-        GrainPackingType::FirstFit => {
-            Box::new(FirstFit::grain(split.batch_size, seq_len, max_segments, Choose::First))
+    })
+}
+
+fn packer(config: &Config, split: &Split, max_segments: Option<usize>) -> Box<dyn Packer> {
+    let (rows, seq_len) = (split.batch_size, config.max_target_length);
+    match (config.packing, config.dataset_type, config.grain_packing_type) {
+        (false, _, _) => Box::new(OnePerRow::new(rows, seq_len)),
+        (_, DatasetType::Grain, GrainPackingType::FirstFit) => {
+            Box::new(FirstFit::grain(rows, seq_len, max_segments, Choose::First))
         }
-        GrainPackingType::BestFit => {
-            Box::new(FirstFit::grain(split.batch_size, seq_len, max_segments, Choose::Best))
+        (_, DatasetType::Grain, GrainPackingType::BestFit) => {
+            Box::new(FirstFit::grain(rows, seq_len, max_segments, Choose::Best))
         }
-        GrainPackingType::ConcatThenSplit => {
-            Box::new(ConcatThenSplit::new(split.batch_size, seq_len, max_segments))
+        (_, DatasetType::Grain, GrainPackingType::ConcatThenSplit) => {
+            Box::new(ConcatThenSplit::new(rows, seq_len, max_segments))
         }
-    };
-    Ok(Box::new(PackedBatches::new(recipe, packer)?))
+        _ => Box::new(FirstFit::new(rows, seq_len, max_segments)),
+    }
+}
+
+/// The training files and how their rows become ids, for measuring.
+pub(crate) fn train_source(config: &Config) -> Result<(Arc<Files>, Tokenize), DataError> {
+    let recipe = recipe(config, &Split::train(config), Shard::WHOLE)?;
+    Ok((recipe.files, recipe.tokenize))
 }
 
 fn column(split: &Split) -> Result<Column, DataError> {

@@ -94,4 +94,12 @@ impl Files {
     pub(crate) fn open(&self, file: usize, path: &Path) -> Result<Box<dyn RowReader>, DataError> {
         reader::open(path, &self.name(file), self.format, &self.column)
     }
+
+    /// Reads and inflates a fetched file and does nothing with it; its bytes after inflating.
+    ///
+    /// # Errors
+    /// As for [`Files::open`].
+    pub(crate) fn inflate(&self, file: usize, path: &Path) -> Result<u64, DataError> {
+        reader::inflate(path, &self.name(file), self.format)
+    }
 }

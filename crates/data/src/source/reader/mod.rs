@@ -97,5 +97,14 @@ pub(crate) fn open(
     })
 }
 
+/// Reads and inflates a file; its bytes after that. Parquet inflates piece by piece as it is decoded: 0.
+pub(crate) fn inflate(path: &Path, name: &str, format: Format) -> Result<u64, DataError> {
+    if format == Format::Parquet {
+        return Ok(0);
+    }
+    let mut bytes = bytes::open(path, name)?;
+    std::io::copy(&mut bytes, &mut std::io::sink()).map_err(|source| DataError::io(path, source))
+}
+
 #[cfg(test)]
 mod tests;
