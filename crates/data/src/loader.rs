@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::error::spawn;
 use crate::{Batch, Batches, DataError, Stats};
 
 /// Batches that wait ready.
@@ -72,7 +73,7 @@ impl Loader {
 }
 
 fn lost<T>() -> Result<T, DataError> {
-    Err(DataError::State("the loader's thread has died".into()))
+    Err(DataError::Thread("it has ended after an error".into()))
 }
 
 fn start(mut batches: Box<dyn Batches>) -> Result<Source, DataError> {
@@ -88,10 +89,7 @@ fn start(mut batches: Box<dyn Batches>) -> Result<Source, DataError> {
             }
         }
     };
-    let thread = std::thread::Builder::new()
-        .name("mt-data-load".into())
-        .spawn(prepare)
-        .map_err(|error| DataError::State(format!("can't start the loader's thread: {error}")))?;
+    let thread = spawn("mt-data-load", prepare)?;
     Ok(Source::Running { batches: receiver, thread })
 }
 

@@ -1,5 +1,7 @@
 //! From a configuration to batches, as the trainer does it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -137,6 +139,7 @@ fn refusals_name_the_key() {
     let ok = ("hf_train_files", files.as_str());
     assert!(fail(&[]).starts_with("hf_train_files: names no file"));
     assert!(fail(&[("hf_train_files", "no/such/*.json")]).starts_with("hf_train_files: no file matches"));
+    assert!(fail(&[("hf_train_files", "https://example.org/a.json")]).contains("is an address"));
     assert!(fail(&[ok, ("hf_path", "")]).starts_with("hf_path: is empty"));
     assert!(fail(&[ok, ("hf_path", "csv")]).starts_with("hf_path: `csv` files aren't read here"));
     assert!(fail(&[ok, ("train_data_columns", "[a,b]")]).starts_with("train_data_columns: 2 columns"));

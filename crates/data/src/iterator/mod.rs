@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::document::{Document, Tokenize};
+use crate::error::spawn;
 use crate::order::{Cursor, Order, Shard, Window, Windows};
 use crate::pack::{Packer, Rows, Shift};
 use crate::source::Files;
@@ -107,7 +108,7 @@ impl PackedBatches {
             .num_threads(recipe.threads.unwrap_or(0))
             .thread_name(|i| format!("mt-data-{i}"))
             .build()
-            .map_err(|error| DataError::State(format!("can't start the tokenizing threads: {error}")))?;
+            .map_err(|error| DataError::Thread(format!("can't start the tokenizing threads ({error})")))?;
         Ok(Self {
             recipe,
             packer,
@@ -127,10 +128,10 @@ impl PackedBatches {
         }
         let windows = match &self.windows {
             Some(windows) => windows,
-            None => self.windows.insert(read_ahead(&self.recipe, self.position.window)),
+            None => self.windows.insert(read_ahead(&self.recipe, self.position.window)?),
         };
         let Ok(window) = windows.recv() else {
-            return Err(DataError::State("the reading thread ended after an error".into()));
+            return Err(DataError::Thread("reading has ended after an error".into()));
         };
         let Some(Window { start, rows }) = window? else { return Ok(false) };
         let (tokenize, files) = (&self.recipe.tokenize, &self.recipe.files);
@@ -280,7 +281,7 @@ fn check<T: PartialEq + std::fmt::Display>(what: &str, saved: T, now: T) -> Resu
 }
 
 /// Starts a thread that reads windows from `start` on, one ahead of its use.
-fn read_ahead(recipe: &Recipe, start: Cursor) -> Receiver<Read> {
+fn read_ahead(recipe: &Recipe, start: Cursor) -> Result<Receiver<Read>, DataError> {
     let mut windows = Windows::new(Arc::clone(&recipe.files), recipe.order.clone(), start);
     let (sender, receiver) = sync_channel(1);
     let read = move || {
@@ -293,8 +294,8 @@ fn read_ahead(recipe: &Recipe, start: Cursor) -> Receiver<Read> {
             }
         }
     };
-    std::thread::Builder::new().name("mt-data-read".into()).spawn(read).expect("a thread can be started");
-    receiver
+    spawn("mt-data-read", read)?;
+    Ok(receiver)
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ pub(crate) fn resolve(
 /// The files of one pattern, sorted.
 fn expand(key: &'static str, pattern: &str, format: Format) -> Result<Vec<PathBuf>, DataError> {
     let setting = |reason: String| DataError::Setting { key, reason };
+    if pattern.contains("://") {
+        return Err(setting(format!(
+            "{pattern:?} is an address; only files on disk are read, or name a Hub data set in hf_path"
+        )));
+    }
     let path = Path::new(pattern);
     if path.is_dir() {
         let mut found = Vec::new();

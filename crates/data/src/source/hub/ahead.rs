@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::listing::RepoFile;
 use super::{Kind, Repo, Request, Settings};
 use crate::DataError;
+use crate::error::spawn;
 use crate::source::Format;
 
 /// Downloads at once; also the number of shards fetched ahead.
@@ -86,7 +87,7 @@ impl HubFiles {
             work.want(wanted, false);
         }
         work.want(file, true);
-        self.start_threads(&mut work);
+        self.start_threads(&mut work)?;
         self.shared.changed.notify_all();
         loop {
             match work.ready.remove(&file) {
@@ -100,16 +101,13 @@ impl HubFiles {
         }
     }
 
-    fn start_threads(&self, work: &mut Work) {
+    fn start_threads(&self, work: &mut Work) -> Result<(), DataError> {
         while work.threads < AHEAD.min(self.len()) {
             let shared = Arc::clone(&self.shared);
-            let name = format!("mt-data-fetch-{}", work.threads);
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || shared.run())
-                .expect("a thread can be started");
+            spawn(format!("mt-data-fetch-{}", work.threads), move || shared.run())?;
             work.threads += 1;
         }
+        Ok(())
     }
 }
 
