@@ -1,6 +1,7 @@
 //! What can go wrong between a shard and a batch.
 
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 
 /// An error of the data room; every variant names the file, row or key at fault.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,9 @@ pub enum DataError {
         /// What was found and what was expected.
         reason: String,
     },
+    /// A thread of the loader can't be started or has died.
+    #[error("loader: {0}")]
+    Thread(String),
     /// A saved iterator state doesn't fit this run.
     #[error("saved data position: {0}")]
     State(String),
@@ -57,4 +61,13 @@ impl DataError {
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { path: path.into(), source }
     }
+}
+
+/// Starts a thread of the loader.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, DataError> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+    thread.map_err(|error| DataError::Thread(format!("can't start a thread ({error})")))
 }

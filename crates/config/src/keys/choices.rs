@@ -239,6 +239,16 @@ choice! {
 }
 
 choice! {
+    /// What one document of a text file is (`text_unit`).
+    pub enum TextUnit {
+        /// A line, as the `text` builder of `datasets` has it.
+        Line = "line",
+        /// The whole file.
+        File = "file",
+    }
+}
+
+choice! {
     /// Optimizer (`opt_type`).
     pub enum OptType {
         /// AdamW as optax computes it.

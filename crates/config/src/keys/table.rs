@@ -257,6 +257,8 @@ key_table! {
 }
 "mt-train" {
     stochastic_rounding: bool = "false", "Round updated bfloat16 weights up or down at random, in proportion.";
+    hub_cache_gb: f64 = "64", "Downloaded data to keep on disk, in GB; the oldest shards of this run are deleted beyond it.";
+    text_unit: TextUnit = "line", "With `hf_path: text`, what one document is: a line, or a whole file.";
     skip_bad_rows: bool = "false", "Count and skip rows that can't be read instead of stopping.";
 }
 }
