@@ -1,7 +1,8 @@
 //! A process that does nothing but save checkpoints is killed again and again, and nothing that it had saved is lost.
 
 use mt_train::checkpoint::{
-    Checkpoint, CheckpointError, CheckpointFolder, Identity, Manifest, Saver, TensorSpec, TrainState, write_tensors,
+    Checkpoint, CheckpointError, CheckpointFolder, Identity, Manifest, Saver, TensorSpec, TrainState,
+    write_tensors,
 };
 use safetensors::Dtype;
 use std::collections::BTreeMap;
@@ -19,7 +20,9 @@ fn write(step: u64, folder: &Path, manifest: &mut Manifest) -> Result<(), Checkp
         .map(|i| TensorSpec { name: format!("w{i}"), dtype: Dtype::F32, shape: vec![64, 64] })
         .collect();
     let content: Vec<u8> = std::iter::repeat_n(step.to_le_bytes(), 64 * 64 / 2).flatten().collect();
-    write_tensors(folder, "model", manifest, &BTreeMap::new(), &specs, 100_000, |_, body| body.write(&content))?;
+    write_tensors(folder, "model", manifest, &BTreeMap::new(), &specs, 100_000, |_, body| {
+        body.write(&content)
+    })?;
     let null = serde_json::Value::Null;
     let state = TrainState {
         step,
@@ -39,7 +42,11 @@ fn step_of(checkpoint: &Checkpoint) -> u64 {
     for name in files.names() {
         let bytes = files.read(name).unwrap();
         let step = checkpoint.state.step.to_le_bytes();
-        assert!(bytes.chunks(8).all(|chunk| chunk == step), "`{name}` isn't of step {}", checkpoint.state.step);
+        assert!(
+            bytes.chunks(8).all(|chunk| chunk == step),
+            "`{name}` isn't of step {}",
+            checkpoint.state.step
+        );
     }
     checkpoint.state.step
 }

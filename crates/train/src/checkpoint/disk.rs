@@ -58,9 +58,7 @@ pub(super) fn create_folder(path: &Path) -> Result<(), CheckpointError> {
 
 /// Returns once the names in a folder are on the disk.
 pub(super) fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
-    fault::point()
-        .and_then(|()| File::open(path)?.sync_all())
-        .map_err(CheckpointError::io("write", path))
+    fault::point().and_then(|()| File::open(path)?.sync_all()).map_err(CheckpointError::io("write", path))
 }
 
 /// Gives a folder its new name, at once and for good.

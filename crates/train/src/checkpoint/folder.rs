@@ -75,7 +75,10 @@ impl CheckpointFolder {
             match Checkpoint::open(&self.path.join(step.to_string())) {
                 Ok(checkpoint) => {
                     if !damaged.is_empty() {
-                        error!("GOING BACK to the checkpoint of step {step}: {} newer damaged", damaged.len());
+                        error!(
+                            "GOING BACK to the checkpoint of step {step}: {} newer damaged",
+                            damaged.len()
+                        );
                     }
                     return Ok(Some(checkpoint));
                 }
@@ -237,7 +240,8 @@ fn not_a_checkpoint(path: &Path) -> CheckpointError {
     let reason = if !path.exists() {
         "there is nothing of that name".to_owned()
     } else if has("_CHECKPOINT_METADATA") || has("manifest.ocdbt") {
-        "it is one of Orbax; export it to safetensors with MaxText's to_huggingface, then run mt-convert".to_owned()
+        "it is one of Orbax; export it to safetensors with MaxText's to_huggingface, then run mt-convert"
+            .to_owned()
     } else {
         format!("it has no {MANIFEST}, no folder named by a step, no {PARAMS}.safetensors")
     };

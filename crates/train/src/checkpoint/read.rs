@@ -65,7 +65,8 @@ impl TensorFiles {
                 return Err(CheckpointError::damaged(index, reason));
             }
         }
-        let files = names.iter().map(|name| TensorFile::open(&folder.join(name))).collect::<Result<_, _>>()?;
+        let files =
+            names.iter().map(|name| TensorFile::open(&folder.join(name))).collect::<Result<_, _>>()?;
         let tensors = Self::new(folder, files)?;
         for (tensor, file) in &weight_map {
             let found = tensors.by_name.get(tensor).map(|&i| &tensors.files[i].path);
@@ -126,7 +127,8 @@ impl TensorFiles {
     }
 
     fn missing(&self, name: &str) -> CheckpointError {
-        let shared = |other: &&str| other.bytes().rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
+        let shared =
+            |other: &&str| other.bytes().rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
         let nearest = self.names().max_by_key(shared).map(|name| format!("; the nearest is `{name}`"));
         CheckpointError::tensor(&self.folder, name, format!("it isn't there{}", nearest.unwrap_or_default()))
     }

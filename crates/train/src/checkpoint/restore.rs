@@ -67,7 +67,8 @@ pub fn load_optimizer(
     for (name, _) in optimizer.records() {
         if files.info(name).is_some_and(|info| info.dtype == Dtype::F32) {
             let floats = files.read(name)?;
-            let floats = floats.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let floats =
+                floats.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             records.insert(name, floats);
         }
     }
@@ -112,7 +113,10 @@ impl Array {
     fn read(files: &TensorFiles, entry: &Entry, name: &str) -> Result<Self, CheckpointError> {
         let bytes_of = |info: &safetensors::tensor::TensorInfo| -> Result<DType, String> {
             if info.shape != entry.spec.shape {
-                return Err(format!("its shape is {:?}, the model expects {:?}", info.shape, entry.spec.shape));
+                return Err(format!(
+                    "its shape is {:?}, the model expects {:?}",
+                    info.shape, entry.spec.shape
+                ));
             }
             match info.dtype {
                 Dtype::F32 => Ok(DType::F32),

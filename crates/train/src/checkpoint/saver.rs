@@ -51,7 +51,8 @@ impl Saver {
         let work = move || commit(&folder, keep, step, write);
         if self.background {
             let thread = std::thread::Builder::new().name("checkpoint".to_owned());
-            let handle = thread.spawn(work).map_err(CheckpointError::io("start a thread for", self.folder.path()))?;
+            let handle =
+                thread.spawn(work).map_err(CheckpointError::io("start a thread for", self.folder.path()))?;
             self.in_flight = Some((step, handle));
         } else {
             self.last_saved = Some(work()?);

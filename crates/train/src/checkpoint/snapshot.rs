@@ -7,10 +7,10 @@
 
 use super::error::CheckpointError;
 use super::folder::{CONFIG, OPTIMIZER, PARAMS, STATE};
+use super::layout;
 use super::saver::Write;
 use super::state::TrainState;
 use super::write::{Body, TensorSpec, write_tensors};
-use super::layout;
 use crate::optim::{Moment, Optimizer};
 use burn::backend::{BackendTensor, DispatchTensorKind};
 use burn::tensor::{DType, Tensor, TensorData};
@@ -100,7 +100,8 @@ fn arrays<'a>(
         let leaves: Vec<&Tensor<2>> = entry.leaves.iter().filter_map(|path| leaf(path)).collect();
         let Some(first) = leaves.first().filter(|_| leaves.len() == entry.leaves.len()) else { continue };
         let name = format!("{prefix}{}", entry.spec.name);
-        let spec = TensorSpec { dtype: file_dtype(&name, first.dtype())?, shape: entry.spec.shape.clone(), name };
+        let spec =
+            TensorSpec { dtype: file_dtype(&name, first.dtype())?, shape: entry.spec.shape.clone(), name };
         let parts = leaves.iter().map(|leaf| host(&spec.name, leaf)).collect::<Result<_, _>>()?;
         arrays.push(Array { spec, parts, outer: entry.outer });
     }

@@ -27,7 +27,10 @@ impl Masks {
         Ok(Self {
             scan_layers: config.scan_layers,
             adamw_mask: compile("adamw_mask", &config.adamw_mask)?,
-            trainable_parameters_mask: compile("trainable_parameters_mask", &config.trainable_parameters_mask)?,
+            trainable_parameters_mask: compile(
+                "trainable_parameters_mask",
+                &config.trainable_parameters_mask,
+            )?,
         })
     }
 

@@ -119,13 +119,16 @@ impl Optimizer {
         let gradients: Vec<Tensor<2>> =
             into_tensors(gradients).into_iter().map(|g| elementwise::cast(g, self.grad_dtype)).collect();
         let raw_grad_norm = norm(&gradients);
-        let clips = 0.0 < self.gradient_clipping_threshold && !(raw_grad_norm < self.gradient_clipping_threshold);
+        let clips =
+            0.0 < self.gradient_clipping_threshold && !(raw_grad_norm < self.gradient_clipping_threshold);
         let grad_scale = if clips { self.gradient_clipping_threshold / raw_grad_norm } else { 1.0 };
         let grad_norm = raw_grad_norm * grad_scale;
 
-        let skipped = self.spikes.as_mut().is_some_and(|spikes| spikes.is_spike(loss as f32, grad_norm as f32));
+        let skipped =
+            self.spikes.as_mut().is_some_and(|spikes| spikes.is_spike(loss as f32, grad_norm as f32));
         if skipped {
-            let params: Vec<Tensor<2>> = params.leaves().into_iter().map(|(_, param)| param.clone()).collect();
+            let params: Vec<Tensor<2>> =
+                params.leaves().into_iter().map(|(_, param)| param.clone()).collect();
             return Norms { raw_grad_norm, grad_norm, param_norm: norm(&params), skipped };
         }
         let step = Step { count: self.count, learning_rate: f64::from(learning_rate), grad_scale };
@@ -149,7 +152,14 @@ struct Step {
 
 impl Leaf {
     /// Updates one parameter; returns the sum of its new squares.
-    fn update(&mut self, param: &mut Tensor<2>, gradient: Tensor<2>, step: &Step, adam: &Adam, muon: &Muon) -> f64 {
+    fn update(
+        &mut self,
+        param: &mut Tensor<2>,
+        gradient: Tensor<2>,
+        step: &Step,
+        adam: &Adam,
+        muon: &Muon,
+    ) -> f64 {
         match (self.rule, &mut self.mu, &mut self.nu) {
             (Rule::Adam, Some(mu), Some(nu)) => {
                 let hyper = adam.hyper(step, self.decays);

@@ -58,8 +58,8 @@ impl Muon {
 
         let t = step.count as f32 + 1.0;
         let correction = |t: f32| f64::from(1.0 - (self.beta as f32).powf(t));
-        let ahead = mu.clone().mul_scalar(self.beta / correction(t + 1.0))
-            + gradient.div_scalar(correction(t));
+        let ahead =
+            mu.clone().mul_scalar(self.beta / correction(t + 1.0)) + gradient.div_scalar(correction(t));
 
         let [fan_in, fan_out] = param.dims().map(|n| n as f64);
         let scale = match self.consistent_rms {

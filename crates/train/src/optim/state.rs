@@ -61,7 +61,9 @@ impl Optimizer {
             ((Some(losses), Some(grad_norms)), Some(count)) => {
                 (spikes.losses, spikes.grad_norms, spikes.count) = (losses, grad_norms, count);
             }
-            _ => warn!("no record of the last {} losses: skip_step_on_spikes starts anew", spikes.losses.len()),
+            _ => {
+                warn!("no record of the last {} losses: skip_step_on_spikes starts anew", spikes.losses.len())
+            }
         }
     }
 }

@@ -89,7 +89,10 @@ fn updates_are_optaxs() {
             let norms = optimizer.update(&mut params, gradients, rate, number("losses", step, 0.0));
             let close = |ours: f64, key: &str| {
                 let theirs = expected[key].as_f64().unwrap();
-                assert!((ours - theirs).abs() <= 2e-6 * theirs, "{name}, step {step}, {key}: {ours} {theirs}");
+                assert!(
+                    (ours - theirs).abs() <= 2e-6 * theirs,
+                    "{name}, step {step}, {key}: {ours} {theirs}"
+                );
             };
             close(norms.raw_grad_norm, "raw_grad_norm");
             close(norms.grad_norm, "grad_norm");
@@ -146,7 +149,8 @@ fn a_bad_pattern_is_named_with_its_key() {
 #[test]
 fn gradients_are_rounded_to_grad_dtype() {
     let update = |dtype: &str| {
-        let config = config(&[("grad_dtype", dtype.to_owned()), ("gradient_clipping_threshold", "0".to_owned())]);
+        let config =
+            config(&[("grad_dtype", dtype.to_owned()), ("gradient_clipping_threshold", "0".to_owned())]);
         let mut params = tree(None, 1.0);
         let mut optimizer = Optimizer::new(&config, &params).unwrap();
         optimizer.update(&mut params, tree(Some(0), 1.0), 0.1, 0.0);

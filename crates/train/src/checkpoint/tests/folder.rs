@@ -52,7 +52,8 @@ fn a_damaged_checkpoint_is_passed_over_whichever_file_it_is() {
     let folder = open(temp.path());
     commit_some(&folder, 1).unwrap();
     commit_some(&folder, 2).unwrap();
-    let files: Vec<_> = temp.path().join("2").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: Vec<_> =
+        temp.path().join("2").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 5);
     for file in files {
         let whole = fs::read(&file).unwrap();
@@ -143,7 +144,8 @@ fn paths_of_users_lead_to_a_checkpoint() {
 fn identities_that_differ_name_both_values() {
     let saved = some_state(1).identity;
     saved.check(&saved, Path::new("run/1")).unwrap();
-    let current = Identity::default().with("emb_dim", 128).with("max_target_length", 32).with("tokenizer", "byte");
+    let current =
+        Identity::default().with("emb_dim", 128).with("max_target_length", 32).with("tokenizer", "byte");
     let error = current.check(&saved, Path::new("run/1")).unwrap_err().to_string();
     assert!(error.contains("run/1"), "{error}");
     assert!(error.contains("emb_dim is 128 now, 64 in the checkpoint"), "{error}");
