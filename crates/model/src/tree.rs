@@ -77,14 +77,15 @@ pub enum TreeError {
     },
 }
 
-/// Where an array of the saved tree lives in [`Params`].
+/// An array of the saved tree, and where it lives in [`Params`].
 #[derive(Debug, Clone)]
-struct Entry {
-    spec: TensorSpec,
+pub struct Entry {
+    /// Name, shape and type.
+    pub spec: TensorSpec,
     /// Unscanned paths of the leaves that it holds: one, or one per layer.
-    leaves: Vec<String>,
-    /// Scalars of one leaf before the layers vary, and after: `[outer, layer, inner]`.
-    outer: usize,
+    pub leaves: Vec<String>,
+    /// The array is `[outer, leaf, inner]`: each leaf is cut into `outer` pieces that take turns.
+    pub outer: usize,
 }
 
 /// All arrays of a model's saved tree, in one layout.
@@ -196,6 +197,11 @@ impl Tree {
     /// The arrays of the tree, in order.
     pub fn specs(&self) -> impl ExactSizeIterator<Item = &TensorSpec> {
         self.entries.iter().map(|entry| &entry.spec)
+    }
+
+    /// The arrays of the tree and the leaves that they are made of, in order.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.entries.iter()
     }
 
     /// Copies the array `name` out of `params`, in the shape of the tree and the element type it has in memory.

@@ -214,6 +214,7 @@ key_table! {
     skip_step_on_spikes: bool = "false", "Skip the update when loss or gradient norm jumps.";
     skip_step_interval: usize = "128", "Steps over which the usual loss and norm are measured.";
     skip_step_scaling_factor: f64 = "6.0", "Standard deviations above the mean that count as a jump.";
+    trainable_parameters_mask: Vec<String> = "[]", "Regular expressions of parameter paths to train; the rest is frozen.";
 }
 "AdamW" {
     adam_b1: f64 = "0.9", "Decay of the first moment.";

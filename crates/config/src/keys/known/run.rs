@@ -281,9 +281,6 @@ known! {
     }
 }
 "Optimizer" {
-    Rejected("every parameter is trained in this build") {
-        trainable_parameters_mask: Vec<String> = "[]";
-    }
     Accepted("it belongs to MaxText's post-training") {
         use_tunix_gradient_accumulation: bool = "false";
     }

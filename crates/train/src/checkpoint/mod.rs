@@ -1,0 +1,29 @@
+//! Checkpoints: everything that a run needs to go on, in a folder that is whole or isn't there.
+//!
+//! `checkpoints/<step>/` holds `model.safetensors` (MaxText's parameter tree), `optimizer.safetensors` (its moments), `state.json`
+//! ([`TrainState`]), `config.yml` and `manifest.json`, the sizes and sums of the others. Layers, from the disk up:
+//!
+//! - `disk`: file operations of a durable commit;
+//! - [`Manifest`], [`write_tensors`], [`TensorFiles`]: the files of one checkpoint, streamed;
+//! - [`CheckpointFolder`]: commits, retention, the newest whole checkpoint;
+//! - [`Saver`]: saves in the background.
+
+mod disk;
+mod error;
+mod folder;
+mod manifest;
+mod read;
+mod saver;
+mod state;
+mod write;
+
+pub use error::{CheckpointError, Difference};
+pub use folder::{Checkpoint, CheckpointFolder, find_checkpoint, find_params};
+pub use manifest::{FileSum, MANIFEST, Manifest};
+pub use read::TensorFiles;
+pub use saver::{Saved, Saver, Write};
+pub use state::{Identity, TrainState};
+pub use write::{Body, TensorSpec, write_tensors};
+
+#[cfg(test)]
+mod tests;

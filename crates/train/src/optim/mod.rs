@@ -1,0 +1,211 @@
+//! From gradients to new parameters: clipping by the global norm, then AdamW, Adam as in Pax, SGD or Muon.
+//!
+//! The numbers are optax's as MaxText calls it. Every parameter has a [`Rule`] and, where the rule needs them, moments; the
+//! update of a parameter is one pass over its memory ([`mt_model::ops::adamw`]) and in place.
+
+mod adam;
+mod masks;
+mod muon;
+mod spikes;
+mod state;
+
+pub use masks::PatternError;
+pub use state::Moment;
+
+use adam::Adam;
+use burn::tensor::{DType, Tensor};
+use masks::Masks;
+use mt_config::{Config, OptType};
+use mt_model::ops::{adamw, elementwise};
+use mt_model::{Params, burn_dtype};
+use muon::Muon;
+use spikes::Spikes;
+
+/// What an update leaves behind for the log.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Norms {
+    /// Global norm of the gradient.
+    pub raw_grad_norm: f64,
+    /// The same after clipping.
+    pub grad_norm: f64,
+    /// Global norm of the parameters after the update.
+    pub param_norm: f64,
+    /// The update was left out: `skip_step_on_spikes` saw one.
+    pub skipped: bool,
+}
+
+/// The optimizer and its state.
+pub struct Optimizer {
+    leaves: Vec<Leaf>,
+    /// Updates made.
+    count: u64,
+    gradient_clipping_threshold: f64,
+    grad_dtype: DType,
+    adam: Adam,
+    muon: Muon,
+    spikes: Option<Spikes>,
+}
+
+/// How one parameter is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Frozen,
+    Adam,
+    Sgd,
+    Muon,
+}
+
+/// A parameter's part of the optimizer, in the order of [`Params::leaves`].
+struct Leaf {
+    path: String,
+    rule: Rule,
+    decays: bool,
+    /// First moment or momentum, in `mu_dtype`.
+    mu: Option<Tensor<2>>,
+    /// Second moment, in the type of the parameter.
+    nu: Option<Tensor<2>>,
+}
+
+impl Optimizer {
+    /// The optimizer that the configuration asks for, at its first step.
+    ///
+    /// # Errors
+    /// [`PatternError`]: `adamw_mask` or `trainable_parameters_mask` holds something that isn't a regular expression.
+    pub fn new(config: &Config, params: &Params) -> Result<Self, PatternError> {
+        let masks = Masks::new(config)?;
+        let adam = Adam::new(config);
+        let mu_dtype = match config.opt_type {
+            OptType::AdamPax => burn_dtype(config.weight_dtype),
+            _ => burn_dtype(config.moment_dtype()),
+        };
+        let leaf = |(path, param): (String, &Tensor<2>)| {
+            let rule = match config.opt_type {
+                _ if !masks.trains(&path) => Rule::Frozen,
+                OptType::Adamw | OptType::AdamPax => Rule::Adam,
+                OptType::Sgd => Rule::Sgd,
+                OptType::Muon if muon::takes(&path) => Rule::Muon,
+                OptType::Muon => Rule::Adam,
+            };
+            let zeros = |dtype| Tensor::zeros(param.dims(), (&param.device(), dtype));
+            Leaf {
+                rule,
+                decays: masks.decays(&path),
+                mu: matches!(rule, Rule::Adam | Rule::Muon).then(|| zeros(mu_dtype)),
+                nu: matches!(rule, Rule::Adam).then(|| zeros(param.dtype())),
+                path,
+            }
+        };
+        Ok(Self {
+            leaves: params.leaves().into_iter().map(leaf).collect(),
+            count: 0,
+            gradient_clipping_threshold: config.gradient_clipping_threshold,
+            grad_dtype: burn_dtype(config.grad_dtype),
+            adam,
+            muon: Muon::new(config),
+            spikes: config
+                .skip_step_on_spikes
+                .then(|| Spikes::new(config.skip_step_interval, config.skip_step_scaling_factor)),
+        })
+    }
+
+    /// Updates made so far. MaxText's learning rate is the schedule's at this count, which falls behind the step when updates
+    /// are skipped.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
+    pub fn update(&mut self, params: &mut Params, gradients: Params, learning_rate: f32, loss: f64) -> Norms {
+        let gradients: Vec<Tensor<2>> =
+            into_tensors(gradients).into_iter().map(|g| elementwise::cast(g, self.grad_dtype)).collect();
+        let raw_grad_norm = norm(&gradients);
+        let clips =
+            0.0 < self.gradient_clipping_threshold && !(raw_grad_norm < self.gradient_clipping_threshold);
+        let grad_scale = if clips { self.gradient_clipping_threshold / raw_grad_norm } else { 1.0 };
+        let grad_norm = raw_grad_norm * grad_scale;
+
+        let skipped =
+            self.spikes.as_mut().is_some_and(|spikes| spikes.is_spike(loss as f32, grad_norm as f32));
+        if skipped {
+            let params: Vec<Tensor<2>> =
+                params.leaves().into_iter().map(|(_, param)| param.clone()).collect();
+            return Norms { raw_grad_norm, grad_norm, param_norm: norm(&params), skipped };
+        }
+        let step = Step { count: self.count, learning_rate: f64::from(learning_rate), grad_scale };
+        let mut squares = 0.0;
+        for ((leaf, (_, param)), gradient) in self.leaves.iter_mut().zip(params.leaves_mut()).zip(gradients) {
+            squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
+        }
+        self.count += 1;
+        Norms { raw_grad_norm, grad_norm, param_norm: squares.sqrt(), skipped }
+    }
+}
+
+/// What all parameters of one update share.
+struct Step {
+    /// Updates made before this one.
+    count: u64,
+    learning_rate: f64,
+    /// Factor on the gradients.
+    grad_scale: f64,
+}
+
+impl Leaf {
+    /// Updates one parameter; returns the sum of its new squares.
+    fn update(
+        &mut self,
+        param: &mut Tensor<2>,
+        gradient: Tensor<2>,
+        step: &Step,
+        adam: &Adam,
+        muon: &Muon,
+    ) -> f64 {
+        match (self.rule, &mut self.mu, &mut self.nu) {
+            (Rule::Adam, Some(mu), Some(nu)) => {
+                let hyper = adam.hyper(step, self.decays);
+                let updated = adamw::update(take(param), gradient, take(mu), take(nu), &hyper);
+                (*param, *mu, *nu) = (updated.param, updated.mu, updated.nu);
+                updated.param_squares
+            }
+            (Rule::Muon, Some(mu), _) => {
+                (*param, *mu) = muon.update(take(param), gradient, take(mu), step);
+                elementwise::sum_of_squares(param.clone())
+            }
+            (Rule::Sgd, ..) => {
+                *param = descend(take(param), gradient, step.learning_rate * step.grad_scale);
+                elementwise::sum_of_squares(param.clone())
+            }
+            _ => elementwise::sum_of_squares(param.clone()),
+        }
+    }
+}
+
+/// `param - rate * direction`, computed in float32, in the type of `param`.
+fn descend(param: Tensor<2>, direction: Tensor<2>, rate: f64) -> Tensor<2> {
+    let dtype = param.dtype();
+    let [param, direction] = [param, direction].map(|x| elementwise::cast(x, DType::F32));
+    elementwise::cast(param - direction.mul_scalar(rate), dtype)
+}
+
+/// Takes a tensor out, so that what is made of it can be made in its memory; a new value must follow.
+fn take(tensor: &mut Tensor<2>) -> Tensor<2> {
+    let placeholder = Tensor::empty([1, 1], &tensor.device());
+    std::mem::replace(tensor, placeholder)
+}
+
+/// Global norm over several tensors.
+fn norm(tensors: &[Tensor<2>]) -> f64 {
+    tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).sum::<f64>().sqrt()
+}
+
+/// All tensors in the order of [`Params::leaves`], owned.
+fn into_tensors(params: Params) -> Vec<Tensor<2>> {
+    let mut tensors = vec![params.embedding];
+    tensors.extend(params.layers.into_iter().flat_map(|layer| layer.into_vec()));
+    tensors.push(params.decoder_norm);
+    tensors.extend(params.logits_dense);
+    tensors
+}
+
+#[cfg(test)]
+mod tests;
