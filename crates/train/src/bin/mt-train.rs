@@ -1,0 +1,51 @@
+//! The command line of the trainer. Exit codes: 0 done, 1 the run failed, 2 the configuration is wrong.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use mt_config::{ConfigErrors, LoadArgs};
+use mt_train::cli::Cli;
+use mt_train::run::{self, RunError};
+use mt_train::devices;
+
+/// Why the process doesn't exit with 0.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+fn main() -> ExitCode {
+    match command(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            match failure {
+                Failure::Config(_) => ExitCode::from(2),
+                Failure::Run(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn command(cli: Cli) -> Result<(), Failure> {
+    if let Some(pattern) = &cli.help_keys {
+        print!("{}", mt_config::help_keys(pattern));
+        return Ok(());
+    }
+    if cli.devices {
+        println!("{}", devices::list());
+        return Ok(());
+    }
+    let config = mt_config::load(&LoadArgs::from_command_line(cli.config, &cli.overrides)?)?;
+    if cli.dry_run {
+        print!("{}", config.dry_run_report(cli.all));
+    } else if let Some(rows) = cli.inspect_data {
+        print!("{}", mt_data::inspect(&config, rows).map_err(RunError::from)?);
+    } else {
+        println!("{}", run::run(&config)?.table());
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! The command line of `mt-train`, as typed.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Pre-train a Llama-style model from a MaxText or Primus configuration.
+#[derive(Debug, Parser)]
+#[command(name = "mt-train", version, about)]
+#[command(after_help = "Exit codes: 0 success, 1 the run failed, 2 the configuration or command line is wrong.")]
+pub struct Cli {
+    /// Configuration file: a flat MaxText YAML or a Primus experiment
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Keys that override the file, as in `steps=20 learning_rate=1e-3`
+    #[arg(value_name = "KEY=VALUE", allow_hyphen_values = true)]
+    pub overrides: Vec<String>,
+
+    /// Print the resolved configuration, parameter count, FLOPs and memory plan; touch no device
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// With --dry-run: every key, not just those that differ from the defaults
+    #[arg(long, requires = "dry_run")]
+    pub all: bool,
+
+    /// Print the documentation of all keys, or of those that match PATTERN
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
+    pub help_keys: Option<String>,
+
+    /// List the devices that this binary can use here
+    #[arg(long)]
+    pub devices: bool,
+
+    /// Print the first N training rows as text, with where their documents begin; train nothing
+    #[arg(long, value_name = "N")]
+    pub inspect_data: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_stand_anywhere_and_may_look_like_flags() {
+        let cli = Cli::try_parse_from(["mt-train", "steps=20", "--config", "run.yml", "--dry-run", "--run_name=a"]);
+        let cli = cli.unwrap();
+        assert_eq!(cli.overrides, ["steps=20", "--run_name=a"]);
+        assert!(cli.dry_run && cli.config == Some("run.yml".into()));
+    }
+
+    #[test]
+    fn help_keys_takes_a_pattern_or_none() {
+        let parse = |args: &[&str]| Cli::try_parse_from(args).unwrap().help_keys;
+        assert_eq!(parse(&["mt-train", "--help-keys"]), Some(String::new()));
+        assert_eq!(parse(&["mt-train", "--help-keys", "checkpoint"]), Some("checkpoint".to_owned()));
+        assert_eq!(parse(&["mt-train"]), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! A run, from its configuration to the table at its end.
+
+mod checkpoints;
+mod error;
+mod evaluate;
+pub mod folder;
+mod gradients;
+pub mod report;
+pub mod signals;
+mod start;
+mod summary;
+mod trainer;
+
+use mt_config::Config;
+use mt_data::{Batches, Shard};
+use mt_model::{Model, device};
+use tracing::info;
+
+pub use error::{BadLoss, RunError};
+pub use summary::{End, Summary};
+
+use crate::log::{self, LOG_FILE};
+use crate::optim::Optimizer;
+use crate::schedule::{Schedule, ScheduleOptions};
+use checkpoints::Checkpoints;
+use evaluate::Evaluator;
+use folder::RunFolder;
+use report::Reporter;
+use signals::StopRequest;
+use trainer::Trainer;
+
+/// Trains as `config` says.
+///
+/// # Errors
+/// [`RunError`]: why the run can't start or go on; the process is expected to exit with code 1.
+pub fn run(config: &Config) -> Result<Summary, RunError> {
+    let folder = RunFolder::open(&config.run_dir())?;
+    log::init(config, folder.path())?;
+    start::log_config(config);
+    let stop = StopRequest::listen().map_err(RunError::Signals)?;
+
+    let device = device::choose(config.hardware, 0)?;
+    info!("{}", device.reason);
+    let mut model = Model::new(config.model(), &device.device);
+    let mut optimizer = Optimizer::new(config, &model.params)?;
+    let start = checkpoints::start(config, &mut model, &mut optimizer)?;
+    let mut data = mt_data::train_batches(config, Shard::WHOLE)?;
+    if let Some(place) = &start.data {
+        data.restore(place)?;
+    }
+    folder.save_config(&config.to_yaml())?;
+    start::log_parameters(model.params.num_parameters());
+    start::log_memory("After params initialized");
+    let plan = config.plan();
+    start::print_flops(&plan.flops);
+
+    let options = ScheduleOptions::from(config);
+    let mut trainer = Trainer {
+        config,
+        schedule: Schedule::new(&options),
+        evaluator: Evaluator::new(config).map_err(RunError::EvalData)?,
+        checkpoints: Checkpoints::new(config, &start)?,
+        reporter: Reporter::new(config, start.step, options.steps)?,
+        tflops_per_step: plan.flops.total() / 1e12,
+        next_step: start.step,
+        steps: options.steps,
+        model,
+        optimizer,
+        data,
+    };
+    let end = trainer.train(&stop)?;
+    Ok(trainer.summary(end, start.step, outputs(config)))
+}
+
+/// What a run writes, for the table.
+fn outputs(config: &Config) -> Vec<(&'static str, std::path::PathBuf)> {
+    let mut outputs = vec![("metrics", config.metrics_dir().join("metrics.jsonl"))];
+    if config.enable_tensorboard {
+        outputs.push(("tensorboard", config.tensorboard_dir()));
+    }
+    if config.enable_checkpointing {
+        outputs.push(("checkpoints", config.checkpoint_dir()));
+    }
+    outputs.push(("log", config.run_dir().join(LOG_FILE)));
+    outputs.push(("configuration", config.run_dir().join(folder::CONFIG_FILE)));
+    outputs
+}

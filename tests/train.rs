@@ -1,0 +1,195 @@
+//! Training from the command line: what it prints, what it writes, how it ends.
+
+mod common;
+
+use common::{Bench, mt_train};
+use regex::Regex;
+use serde_json::Value;
+
+#[test]
+fn a_run_prints_maxtexts_lines_and_writes_its_tree() {
+    let bench = Bench::new();
+    let run = bench.run(&[]).expect(0);
+
+    let line = Regex::new(
+        r"(?m)^I\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \S+:\d+\] completed step: \d+, seconds: \d+\.\d{3}, TFLOP/s/device: \d+\.\d{3}, Tokens/s/device: \d+\.\d{3}, total_weights: 64, loss: \d+\.\d{3}, lm_loss: \d+\.\d{3}, perplexity: \d+\.\d{3}, grad_norm: ",
+    )
+    .unwrap();
+    assert_eq!(line.find_iter(&run.stderr).count(), 6, "{}", run.stderr);
+    assert!(run.stderr.contains("number parameters: 0.000 billion"), "{}", run.stderr);
+    assert!(run.stderr.contains("Memstats: After params initialized:"), "{}", run.stderr);
+    assert!(run.stdout.starts_with("Per train step:\n Total TFLOPs: "), "{}", run.stdout);
+    assert!(run.stdout.contains("learnable weight flops and "), "{}", run.stdout);
+    for row in ["steps", "tokens", "tokens/s", "TFLOP/s", "peak memory", "final loss", "metrics", "checkpoints"] {
+        assert!(run.stdout.lines().any(|line| line.starts_with(&format!("{row} "))), "{row}:\n{}", run.stdout);
+    }
+
+    let losses = run.losses();
+    assert_eq!(losses.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert!((losses[0].1 - 300_f64.ln()).abs() < 0.7, "a fresh model is near ln(vocab): {losses:?}");
+    assert!(losses[5].1 < losses[0].1, "{losses:?}");
+
+    let config = std::fs::read_to_string(bench.output("config.yml")).unwrap();
+    assert!(config.contains("base_emb_dim: 32"), "{config}");
+    assert!(std::fs::read_to_string(bench.output("train.log")).unwrap().contains("completed step: 5"));
+    assert!(bench.output("checkpoints/5/model.safetensors").is_file());
+    let events = std::fs::read_dir(bench.output("tensorboard/tiny")).unwrap();
+    assert!(events.filter_map(Result::ok).any(|file| file.file_name().to_string_lossy().contains("tfevents")));
+}
+
+#[test]
+fn metrics_are_maxtexts_and_equal_the_lines() {
+    let bench = Bench::new();
+    let file = bench.path("own.jsonl").display().to_string();
+    let run = bench.run(&[&format!("metrics_file={file}")]).expect(0);
+    let metrics = bench.metrics();
+    assert_eq!(metrics, common::read_metrics(file.as_ref()));
+    assert_eq!(metrics.len(), 6);
+    for (step, loss) in run.losses() {
+        let written = metrics[&step]["learning/loss"].as_f64().unwrap();
+        assert!((written - loss).abs() <= 0.000_501, "step {step}: {written} and {loss}");
+    }
+    for key in [
+        "learning/lm_loss", "learning/perplexity", "learning/z_loss", "learning/total_weights", "learning/grad_norm",
+        "learning/raw_grad_norm", "learning/param_norm", "learning/current_learning_rate", "perf/step_time_seconds",
+        "perf/per_device_tflops", "perf/per_device_tflops_per_sec", "perf/per_device_tokens",
+        "perf/per_device_tokens_per_sec", "perf/data_wait_seconds", "data/padding_share",
+    ] {
+        assert!(metrics[&3][key].is_number(), "{key}: {}", metrics[&3]);
+    }
+    assert_eq!(metrics[&3]["run_name"], Value::from("tiny"));
+}
+
+#[test]
+fn micro_batches_give_the_numbers_of_the_big_batch() {
+    let losses = |keys: [&str; 2]| {
+        let bench = Bench::new().on_text();
+        bench.run(&keys).expect(0);
+        bench.metrics()
+    };
+    let big = losses(["per_device_batch_size=4", "gradient_accumulation_steps=1"]);
+    let small = losses(["per_device_batch_size=1", "gradient_accumulation_steps=4"]);
+    for (step, big) in &big {
+        for (key, tolerance) in [("learning/loss", 1e-5), ("learning/raw_grad_norm", 1e-4), ("learning/total_weights", 0.0)] {
+            let (big, small) = (big[key].as_f64().unwrap(), small[step][key].as_f64().unwrap());
+            assert!((big - small).abs() <= tolerance * big.abs(), "step {step}, {key}: {big} and {small}");
+        }
+    }
+}
+
+#[test]
+fn evaluation_prints_maxtexts_lines_and_can_end_the_run() {
+    let bench = Bench::new().on_text();
+    let files = format!("hf_eval_files={}", bench.path("a.txt").display());
+    let run = bench.run(&[&files, "eval_interval=2", "eval_steps=3", "target_eval_loss=100"]).expect(0);
+    let eval = Regex::new(
+        r"Completed eval after train step (\d+), loss=\d+\.\d{3}, perplexity=\d+\.\d{3}, total_weights=\d+\.0, avg_z_loss=0\.000",
+    )
+    .unwrap();
+    assert_eq!(eval.captures_iter(&run.stderr).map(|found| found[1].to_owned()).collect::<Vec<_>>(), ["0"]);
+    let steps = run.stderr.matches("Completed eval step: ").count();
+    assert_eq!(steps, 3, "{}", run.stderr);
+    assert!(run.stdout.contains("target_eval_loss reached"), "{}", run.stdout);
+
+    let run = bench.run(&[&files, "eval_interval=2", "eval_steps=3", "eval_start_step=1", "run_name=again"]).expect(0);
+    assert_eq!(eval.captures_iter(&run.stderr).map(|found| found[1].to_owned()).collect::<Vec<_>>(), ["1", "3", "5"]);
+}
+
+#[test]
+fn a_nan_ends_the_run_with_code_1_and_names_the_last_good_checkpoint() {
+    let bench = Bench::new();
+    bench.run(&["steps=3"]).expect(0);
+    // A learning rate that no float survives.
+    let run = bench.run(&["steps=9", "learning_rate=1e38", "gradient_clipping_threshold=0"]).expect(1);
+    assert!(run.stderr.contains("error: Aborting training due to NaN loss."), "{}", run.stderr);
+    assert!(run.stderr.contains(&bench.output("checkpoints/2").display().to_string()), "{}", run.stderr);
+    assert_eq!(run.stderr.matches("error: ").count(), 1, "printed once: {}", run.stderr);
+}
+
+#[test]
+fn an_unknown_key_ends_with_code_2_and_a_suggestion() {
+    let run = Bench::new().with("learning_rat", "1").run(&[]).expect(2);
+    assert!(run.stderr.contains("learning_rate") && run.stderr.contains("run.yml"), "{}", run.stderr);
+    let run = Bench::new().run(&["stepz=3"]).expect(2);
+    assert!(run.stderr.contains("did you mean") && run.stderr.contains("steps"), "{}", run.stderr);
+    Bench::new().run(&["steps"]).expect(2);
+    let run = common::Run::of(mt_train().args(["--config", "/nowhere/run.yml"]).output().unwrap()).expect(2);
+    assert!(run.stderr.contains("/nowhere/run.yml"), "{}", run.stderr);
+}
+
+#[test]
+#[cfg(not(any(feature = "rocm", feature = "cuda", feature = "wgpu")))]
+fn a_gpu_is_refused_by_a_build_without_gpu_support() {
+    let run = Bench::new().run(&["hardware=gpu"]).expect(1);
+    assert!(run.stderr.contains("hardware: gpu") && run.stderr.contains("--features rocm"), "{}", run.stderr);
+    let run = Bench::new().run(&["hardware=tpu"]).expect(2);
+    assert!(run.stderr.contains("tpu"), "{}", run.stderr);
+}
+
+#[test]
+fn dry_run_counts_llama3_8b_without_touching_anything() {
+    let bench = Bench::new();
+    let command = mt_train()
+        .args(["--dry-run", "model_name=llama3-8b", "run_name=dry"])
+        .arg(format!("base_output_directory={}", bench.path("out").display()))
+        .output();
+    let run = common::Run::of(command.unwrap()).expect(0);
+    assert!(run.stdout.contains("8,030,261,248"), "{}", run.stdout);
+    assert!(!bench.path("out").exists());
+}
+
+#[test]
+fn keys_explain_themselves() {
+    let help = |arguments: &[&str]| common::Run::of(mt_train().args(arguments).output().unwrap()).expect(0).stdout;
+    assert!(help(&["--help-keys", "checkpoint_period"]).contains("checkpoint_period"));
+    assert!(help(&["--help-keys"]).len() > 10_000);
+    assert!(help(&["--devices"]).contains("CPU"));
+    assert!(help(&["--version"]).starts_with("mt-train "));
+}
+
+#[test]
+fn inspect_data_shows_documents_and_trains_nothing() {
+    let bench = Bench::new().on_text();
+    let run = bench.run(&["--inspect-data", "1"]).expect(0);
+    assert!(run.stdout.contains("batch 0: 2 rows of 32 tokens"), "{}", run.stdout);
+    assert!(run.stdout.contains("<bos>line "), "{}", run.stdout);
+    assert!(!bench.path("out").exists());
+}
+
+#[test]
+fn a_secret_is_in_no_file_and_on_no_screen() {
+    let secret = "hf_nobodyMayReadThis";
+    let bench = Bench::new().with("hf_access_token", secret);
+    let run = bench.run(&["log_config=true", "stderr_sink_level=TRACE"]).expect(0);
+    let dry = bench.run(&["--dry-run", "--all"]).expect(0);
+    assert!(![&run.stdout, &run.stderr, &dry.stdout, &dry.stderr].iter().any(|text| text.contains(secret)));
+    let mut folders = vec![bench.path("out")];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+                assert!(!found, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 5);
+}
+
+#[test]
+fn sink_levels_drive_the_sinks() {
+    let quiet = Bench::new().run(&["stderr_sink_level=ERROR"]).expect(0);
+    assert_eq!(quiet.stderr, "");
+    let bench = Bench::new();
+    bench.run(&["sink_level=ERROR", "stderr_sink_level=DEBUG"]).expect(0);
+    assert_eq!(std::fs::read_to_string(bench.output("train.log")).unwrap(), "");
+    let bench = Bench::new();
+    let run = bench.run(&[]).expect(0);
+    assert!(!run.stderr.contains("Config param adam_b1"), "defaults are for the log file");
+    assert!(std::fs::read_to_string(bench.output("train.log")).unwrap().contains("Config param adam_b1: 0.9"));
+}
