@@ -144,7 +144,12 @@ fn is_whole(blob: &Path, file: &RepoFile) -> bool {
 }
 
 fn sha256(path: &Path) -> std::io::Result<String> {
-    let mut hash = Sha256::new();
-    std::io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let (mut file, mut hash) = (File::open(path)?, Sha256::new());
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            n => hash.update(&buffer[..n]),
+        }
+    }
 }
