@@ -91,6 +91,8 @@ type Read = Result<Option<Window>, DataError>;
 pub(crate) struct PackedBatches {
     recipe: Recipe,
     packer: Box<dyn Packer>,
+    /// Tells the files apart from others.
+    fingerprint: String,
     pool: rayon::ThreadPool,
     /// Windows from the reader thread, which starts with the first batch.
     windows: Option<Receiver<Read>>,
@@ -110,6 +112,7 @@ impl PackedBatches {
             .build()
             .map_err(|error| DataError::Thread(format!("can't start the tokenizing threads ({error})")))?;
         Ok(Self {
+            fingerprint: recipe.files.fingerprint(),
             recipe,
             packer,
             pool,
@@ -241,7 +244,7 @@ impl Batches for PackedBatches {
 
     fn state(&self) -> Value {
         let Order { shuffle, seed, window, shard, .. } = self.recipe.order;
-        let files = self.recipe.files.fingerprint();
+        let files = self.fingerprint.clone();
         let saved = Saved { position: self.position, stats: self.stats, shard, files, shuffle, seed, window };
         serde_json::to_value(saved).expect("numbers always serialize")
     }
@@ -252,7 +255,7 @@ impl Batches for PackedBatches {
         let Order { shuffle, seed, window, shard, .. } = self.recipe.order;
         check("number of ranks", saved.shard.count, shard.count)?;
         check("rank", saved.shard.index, shard.index)?;
-        check("files", saved.files, self.recipe.files.fingerprint())?;
+        check("files", &saved.files, &self.fingerprint)?;
         check("enable_data_shuffling", saved.shuffle, shuffle)?;
         check("rows in a shuffle window", saved.window, window)?;
         if shuffle {

@@ -56,23 +56,25 @@ impl RepoCache {
         }
         make_parent(&pointer)?;
         let _ = fs::remove_file(&pointer); // an older pointer, if there is one
-        let outcome = {
-            #[cfg(unix)]
-            {
-                std::os::unix::fs::symlink(&target, &pointer)
-            }
-            #[cfg(not(unix))]
-            {
-                fs::hard_link(self.blob(etag), &pointer)
-            }
-        };
-        match outcome {
+        match point(&pointer, &target) {
             // Another rank was faster.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(pointer),
             Err(error) => Err(DataError::io(pointer, error)),
             Ok(()) => Ok(pointer),
         }
     }
+}
+
+/// Makes `pointer` stand for the file at `target`, given relative to the pointer's folder.
+#[cfg(unix)]
+fn point(pointer: &Path, target: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, pointer)
+}
+
+/// Makes `pointer` stand for the file at `target`: a second name, where links need rights.
+#[cfg(not(unix))]
+fn point(pointer: &Path, target: &Path) -> std::io::Result<()> {
+    fs::hard_link(pointer.parent().unwrap_or(Path::new(".")).join(target), pointer)
 }
 
 /// Writes a small file whole: beside its place first, then by its name.
