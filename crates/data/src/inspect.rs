@@ -42,7 +42,7 @@ struct Segment<'a> {
 }
 
 /// The documents of a row, without its padding.
-fn segments(segmentation: &[i32], ids: &[i32]) -> Vec<(i32, Segment<'_>)> {
+fn segments<'a>(segmentation: &[i32], ids: &'a [i32]) -> Vec<(i32, Segment<'a>)> {
     let mut found = Vec::new();
     let mut start = 0;
     for run in segmentation.chunk_by(|a, b| a == b) {
