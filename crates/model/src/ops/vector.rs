@@ -18,22 +18,22 @@ macro_rules! vectorized {
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
                 fn avx512 $(<$($G: $B),+>)? ($($arg: $T),*) $(-> $R)? {
-                    baseline($($arg),*)
+                    baseline $(::<$($G),+>)? ($($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2 $(<$($G: $B),+>)? ($($arg: $T),*) $(-> $R)? {
-                    baseline($($arg),*)
+                    baseline $(::<$($G),+>)? ($($arg),*)
                 }
                 use $crate::ops::vector::{Level, level};
                 match level() {
                     // SAFETY: the CPU has the features.
-                    Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    Level::Avx512 => return unsafe { avx512 $(::<$($G),+>)? ($($arg),*) },
                     // SAFETY: the CPU has the features.
-                    Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    Level::Avx2 => return unsafe { avx2 $(::<$($G),+>)? ($($arg),*) },
                     Level::Baseline => {}
                 }
             }
-            baseline($($arg),*)
+            baseline $(::<$($G),+>)? ($($arg),*)
         }
     };
 }

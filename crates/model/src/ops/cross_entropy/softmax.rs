@@ -3,7 +3,6 @@
 use half::bf16;
 
 use super::Spec;
-use crate::ops::real::Real;
 use crate::ops::reduce::sum_of;
 use crate::ops::vector::{exp, tanh, vectorized};
 
