@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use burn::backend::{BackendTensor, DispatchTensorKind, TensorMetadata};
+use burn::backend::{BackendTensor, DispatchTensorKind};
 use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 use rayon::prelude::*;

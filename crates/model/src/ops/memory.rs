@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use super::real::Real;
 
 /// Smaller buffers come from the global allocator, which reuses such sizes well.
-const POOLED_BYTES: usize = 256 << 10;
+pub(crate) const POOLED_BYTES: usize = 256 << 10;
 /// Smallest block for which huge pages are asked for.
 const HUGE_BYTES: usize = 4 << 20;
 

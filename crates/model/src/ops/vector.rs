@@ -1,7 +1,8 @@
 //! Float32 functions that loops over slices turn into vector instructions, and the switch between instruction sets.
 //!
 //! Binaries are built for any x86-64 CPU. [`vectorized!`] compiles a function three times and picks at run time. What it
-//! calls has to be `#[inline(always)]`, or it would be compiled for the oldest CPU.
+//! calls has to be `#[inline(always)]`, or it would be compiled for the oldest CPU; the same goes for closures that are more
+//! than an expression, so loops are written out.
 
 /// Declares a function that is compiled for AVX-512, for AVX2 with FMA and for the target's baseline; the best that the
 /// CPU runs is taken at each call.

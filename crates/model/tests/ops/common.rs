@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-/// Largest relative error of rounding to bfloat16 (8 bits of precision, to nearest).
+/// Largest relative error of rounding to bfloat16: half a unit in the last of 8 bits.
 pub const BF16: f64 = 1.0 / 256.0;
 
 /// A float64 matrix: what references compute with.

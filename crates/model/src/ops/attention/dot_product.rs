@@ -32,7 +32,7 @@ pub(super) fn forward(q: Tensor<2>, k: Tensor<2>, v: Tensor<2>, layout: &Layout,
         lses.push(row.tokens((max + sum.log()).cast(DType::F32)));
     }
     if outs.is_empty() {
-        let lse = Tensor::zeros([0, spec.num_query_heads], &q.device()).cast(DType::F32);
+        let lse = Tensor::<2>::zeros([0, spec.num_query_heads], &q.device()).cast(DType::F32);
         return (q, lse);
     }
     (Tensor::cat(outs, 0), Tensor::cat(lses, 0))

@@ -3,7 +3,6 @@
 use half::bf16;
 
 use super::Spec;
-use crate::ops::real::Real;
 use crate::ops::reduce::sum_of;
 use crate::ops::vector::{exp, tanh, vectorized};
 
@@ -158,7 +157,11 @@ vectorized! {
 vectorized! {
     /// Sum of exp(x - max): stretches in float32, their sum in float64, since a row is as long as the vocabulary.
     fn exp_sum(x: &[f32], max: f32) -> f64 {
-        x.chunks(1024).map(|x| sum_of(x, |x| exp(x - max)) as f64).sum()
+        let mut sum = 0.0;
+        for x in x.chunks(1024) {
+            sum += sum_of(x, |x| exp(x - max)) as f64;
+        }
+        sum
     }
 }
 

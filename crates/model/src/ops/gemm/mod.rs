@@ -25,12 +25,14 @@ use rayon::prelude::*;
 
 use kernel::{Kernel, Tile};
 
-/// Longest stretch of the inner dimension: a panel of b (DEPTH x 16 float32) fills half of a 32 KB first-level cache.
-const DEPTH: usize = 256;
-/// Rows of a that one task packs: with DEPTH 96 KB, which stay in the second-level cache.
+use super::memory::{Buffer, POOLED_BYTES};
+
+/// Longest stretch of the inner dimension. Each stretch reads and writes all of c once.
+const DEPTH: usize = 512;
+/// Rows of a that one task packs: with DEPTH 192 KB, which stay in the second-level cache.
 const ROWS: usize = 96;
 /// Columns of b that are packed at once: with DEPTH 4 MB, which stay in the last-level cache.
-const COLS: usize = 4096;
+const COLS: usize = 2048;
 /// Columns of one task: small enough to share work evenly between threads, large enough to pay for packing the rows.
 const TASK_COLS: usize = 512;
 
@@ -175,24 +177,18 @@ pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
 
 /// Packs b's columns in parallel and hands them to `body`.
 fn with_packed_columns(kernel: &Kernel, b: View, body: impl FnOnce(&[f32])) {
-    thread_local! {
-        static PACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-    }
-    // Taken out of the cell, since another product may start on this thread while it waits for its tasks.
-    let mut packed = PACKED.take();
-    let len = b.cols.div_ceil(kernel.cols) * kernel.cols * b.rows;
-    if packed.len() < len {
-        packed.resize(len, 0.0);
-    }
     const PANELS: usize = 16;
-    packed[..len].par_chunks_mut(PANELS * kernel.cols * b.rows).enumerate().for_each(|(i, panels)| {
+    let panel = b.rows * kernel.cols;
+    let len = b.cols.div_ceil(kernel.cols) * panel;
+    // Large products all take a block of one size, which is reused whatever their shapes are.
+    let mut packed = Buffer::new(if len * size_of::<f32>() < POOLED_BYTES { len } else { len.max(DEPTH * COLS) });
+    packed[..len].par_chunks_mut(PANELS * panel).enumerate().for_each(|(i, panels)| {
         let start = i * PANELS * kernel.cols;
         let columns = b.columns(start..b.cols.min(start + PANELS * kernel.cols));
         // SAFETY: `best` checked that the CPU has the kernel's instructions.
         unsafe { (kernel.pack_cols)(columns.transpose(), panels) };
     });
     body(&packed[..len]);
-    PACKED.set(packed);
 }
 
 /// Packs a task's rows and multiplies them with its packed columns.

@@ -91,6 +91,12 @@ macro_rules! kernel {
         #[target_feature(enable = $features)]
         unsafe fn $name(a: &[f32], b: &[f32], tile: Tile) {
             const COLS: usize = 2 * $lanes;
+            for i in 0..tile.rows {
+                // The tile is needed in some hundred cycles. A prefetch has no effect but on caches, whatever the address.
+                let row = tile.start.wrapping_add(i * tile.row_stride);
+                _mm_prefetch::<_MM_HINT_ET0>(row.cast());
+                _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(tile.cols - 1).cast());
+            }
             let mut sums: [[$Vector; 2]; $rows] = [[$zero(); 2]; $rows];
             for (a, b) in a.as_chunks::<$rows>().0.iter().zip(b.as_chunks::<COLS>().0) {
                 // SAFETY: b has two vectors of elements.
