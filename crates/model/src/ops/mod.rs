@@ -10,7 +10,6 @@
 //! that only shapes decide.
 
 pub mod adamw;
-#[path = "attention_plain.rs"]
 pub mod attention;
 pub mod cross_entropy;
 pub mod elementwise;
