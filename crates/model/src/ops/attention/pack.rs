@@ -6,32 +6,34 @@
 
 use std::ops::Range;
 
-use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 
 use super::super::real::Real;
 use super::Spec;
 use super::layout::{Layout, first_visible};
 
-/// A cache line of float32.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
 /// Zeroed float32 values that start on a cache line.
-pub(super) struct Aligned(Vec<Line>);
+pub(super) struct Aligned {
+    values: Vec<f32>,
+    start: usize,
+}
 
 impl Aligned {
     pub(super) fn zeroed(len: usize) -> Self {
-        Self(bytemuck::zeroed_vec(len.div_ceil(16)))
+        const LINE: usize = 64;
+        const MOST: usize = LINE / size_of::<f32>() - 1;
+        let values = vec![0.0; len + MOST];
+        // The vector never grows, so the values stay where they are. (Alignment only serves speed.)
+        let start = values.as_ptr().align_offset(LINE).min(MOST);
+        Self { values, start }
     }
 
     pub(super) fn get(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.0)
+        &self.values[self.start..]
     }
 
     pub(super) fn get_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(&mut self.0)
+        &mut self.values[self.start..]
     }
 }
 

@@ -74,11 +74,11 @@ pub(super) fn packed(lengths: &[usize]) -> Layout {
 
 pub(super) fn flash<E: Real>(data: &Data<E>, layout: &Layout, spec: &Spec, threads: usize) -> Results<E> {
     let mut results = Results {
-        out: vec![E::default(); data.q.len()],
+        out: vec![E::from_f32(0.0); data.q.len()],
         lse: vec![0.0; layout.num_tokens() * spec.num_query_heads],
-        dq: vec![E::default(); data.q.len()],
-        dk: vec![E::default(); data.k.len()],
-        dv: vec![E::default(); data.v.len()],
+        dq: vec![E::from_f32(0.0); data.q.len()],
+        dk: vec![E::from_f32(0.0); data.k.len()],
+        dv: vec![E::from_f32(0.0); data.v.len()],
     };
     forward(&data.q, &data.k, &data.v, layout, spec, &mut results.out, &mut results.lse);
     let Results { out, lse, dq, dk, dv } = &mut results;
