@@ -8,7 +8,8 @@
 //! param  = param - learning_rate update
 //! ```
 //!
-//! c1 and c2 are the bias corrections, `1 - b^t` at the t-th step (t from 1). Arithmetic is float32; parameter and moments
+//! c1 and c2 are the bias corrections, `1 - b^t` at the t-th step (t from 1). With Nesterov's momentum, `b1 mu / c1' + (1 - b1) g / c1`
+//! with the next step's c1' stands in place of `mu / c1`. Arithmetic is float32; parameter and moments
 //! are rounded to the types they are stored in only when stored, so the update uses the exact new moments. A bfloat16
 //! parameter may be rounded stochastically: up with the probability of the distance from the value below, so that
 //! updates smaller than its precision count on average.
@@ -33,6 +34,8 @@ pub struct Hyper {
     pub bias_correction1: f64,
     /// What the second moment is divided by: `1 - b2^t`.
     pub bias_correction2: f64,
+    /// Nesterov's momentum: what the first moment will be divided by at the next step, `1 - b1^(t+1)`. None without.
+    pub look_ahead: Option<f64>,
     /// Added outside of the root.
     pub eps: f64,
     /// Added inside the root.
