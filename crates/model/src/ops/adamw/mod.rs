@@ -20,6 +20,7 @@ mod plain;
 use burn::tensor::Tensor;
 
 use super::engine::hosts;
+use crate::profile::{Kind, span};
 
 /// The numbers of one step, equal for all parameters that share a decay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,6 +64,7 @@ pub struct Updated {
 
 /// One step. All tensors of one shape, each float32 or bfloat16; written in place when nobody else holds them.
 pub fn update(param: Tensor<2>, grad: Tensor<2>, mu: Tensor<2>, nu: Tensor<2>, hyper: &Hyper) -> Updated {
+    let _span = span(Kind::Operation, "adamw");
     match hosts([param, grad, mu, nu]) {
         Ok([param, grad, mu, nu]) => cpu::update(param, &grad, mu, nu, hyper),
         Err([param, grad, mu, nu]) => plain::update(param, grad, mu, nu, hyper),
