@@ -11,6 +11,7 @@ pub mod init;
 pub mod loss;
 pub mod ops;
 pub mod params;
+pub mod profile;
 mod random;
 pub mod remat;
 pub mod scan;

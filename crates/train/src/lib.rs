@@ -1,4 +1,5 @@
-//! The training loop and what stands around it: command line, log, run folder, schedule, optimizer, checkpoints, metrics.
+//! The training loop and what stands around it: command line, log, run folder, schedule, optimizer, checkpoints, metrics,
+//! profiles and the report.
 
 pub mod checkpoint;
 pub mod cli;
@@ -7,5 +8,7 @@ pub mod log;
 pub mod memory;
 pub mod metrics;
 pub mod optim;
+pub mod profile;
+pub mod report;
 pub mod run;
 pub mod schedule;

@@ -10,6 +10,7 @@ fn hyper(step: i32) -> Hyper {
         b2: 0.95,
         bias_correction1: 1.0 - 0.9f64.powi(step),
         bias_correction2: 1.0 - 0.95f64.powi(step),
+        look_ahead: None,
         eps: 1e-8,
         eps_root: 1e-10,
         weight_decay: 0.1,
@@ -25,7 +26,11 @@ fn reference(param: &mut Matrix, grad: &Matrix, mu: &mut Matrix, nu: &mut Matrix
         mu.data[i] = h.b1 * mu.data[i] + (1.0 - h.b1) * g;
         nu.data[i] = h.b2 * nu.data[i] + (1.0 - h.b2) * g * g;
         let root = (nu.data[i] / h.bias_correction2 + h.eps_root).sqrt();
-        let update = mu.data[i] / h.bias_correction1 / (root + h.eps) + h.weight_decay * param.data[i];
+        let direction = match h.look_ahead {
+            None => mu.data[i] / h.bias_correction1,
+            Some(next) => h.b1 * mu.data[i] / next + (1.0 - h.b1) * g / h.bias_correction1,
+        };
+        let update = direction / (root + h.eps) + h.weight_decay * param.data[i];
         param.data[i] -= h.learning_rate * update;
     }
 }
@@ -33,7 +38,11 @@ fn reference(param: &mut Matrix, grad: &Matrix, mu: &mut Matrix, nu: &mut Matrix
 #[test]
 fn five_steps_match_float64_and_the_plain_composition() {
     let mut random = Random::new(1);
-    for (rows, cols) in [(1, 3), (130, 257)] {
+    for (rows, cols, nesterov) in [(1, 3, false), (130, 257, false), (7, 130, true)] {
+        let hyper = |step: i32| Hyper {
+            look_ahead: nesterov.then(|| 1.0 - 0.9f64.powi(step + 1)),
+            ..hyper(step)
+        };
         let mut param = random.matrix(rows, cols);
         let (mut mu, mut nu) = (Matrix::new(rows, cols, |_, _| 0.0), Matrix::new(rows, cols, |_, _| 0.0));
         let (mut p, mut m, mut n) = (param.f32(), mu.f32(), nu.f32());

@@ -18,8 +18,9 @@ struct Step {
     b2: f32,
     rest1: f32, // 1 - b1
     rest2: f32,
-    correction1: f32, // 1 / (1 - b1^t)
-    correction2: f32,
+    of_mu: f32, // the first moment's factor in the direction: 1 / (1 - b1^t)
+    of_grad: f32, // the gradient's: 0 without Nesterov's momentum
+    correction2: f32, // 1 / (1 - b2^t)
     eps: f32,
     eps_root: f32,
     weight_decay: f32,
@@ -28,13 +29,18 @@ struct Step {
 
 impl Step {
     fn new(hyper: &Hyper) -> Self {
+        let (of_mu, of_grad) = match hyper.look_ahead {
+            None => (1.0 / hyper.bias_correction1, 0.0),
+            Some(next) => (hyper.b1 / next, (1.0 - hyper.b1) / hyper.bias_correction1),
+        };
         Self {
             learning_rate: hyper.learning_rate as f32,
             b1: hyper.b1 as f32,
             b2: hyper.b2 as f32,
             rest1: (1.0 - hyper.b1) as f32,
             rest2: (1.0 - hyper.b2) as f32,
-            correction1: (1.0 / hyper.bias_correction1) as f32,
+            of_mu: of_mu as f32,
+            of_grad: of_grad as f32,
             correction2: (1.0 / hyper.bias_correction2) as f32,
             eps: hyper.eps as f32,
             eps_root: hyper.eps_root as f32,
@@ -97,7 +103,7 @@ fn advance<M: Real, N: Real>(p: f32, grad: f32, mu: &mut M, nu: &mut N, step: &S
     let n = step.b2 * nu.to_f32() + step.rest2 * (g * g);
     (*mu, *nu) = (M::from_f32(m), N::from_f32(n));
     let root = (n * step.correction2 + step.eps_root).sqrt();
-    let update = m * step.correction1 / (root + step.eps) + step.weight_decay * p;
+    let update = (m * step.of_mu + g * step.of_grad) / (root + step.eps) + step.weight_decay * p;
     p - step.learning_rate * update
 }
 

@@ -8,7 +8,8 @@
 //! param  = param - learning_rate update
 //! ```
 //!
-//! c1 and c2 are the bias corrections, `1 - b^t` at the t-th step (t from 1). Arithmetic is float32; parameter and moments
+//! c1 and c2 are the bias corrections, `1 - b^t` at the t-th step (t from 1). With Nesterov's momentum, `b1 mu / c1' + (1 - b1) g / c1`
+//! with the next step's c1' stands in place of `mu / c1`. Arithmetic is float32; parameter and moments
 //! are rounded to the types they are stored in only when stored, so the update uses the exact new moments. A bfloat16
 //! parameter may be rounded stochastically: up with the probability of the distance from the value below, so that
 //! updates smaller than its precision count on average.
@@ -19,6 +20,7 @@ mod plain;
 use burn::tensor::Tensor;
 
 use super::engine::hosts;
+use crate::profile::{Kind, span};
 
 /// The numbers of one step, equal for all parameters that share a decay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +35,8 @@ pub struct Hyper {
     pub bias_correction1: f64,
     /// What the second moment is divided by: `1 - b2^t`.
     pub bias_correction2: f64,
+    /// Nesterov's momentum: what the first moment will be divided by at the next step, `1 - b1^(t+1)`. None without.
+    pub look_ahead: Option<f64>,
     /// Added outside of the root.
     pub eps: f64,
     /// Added inside the root.
@@ -60,6 +64,7 @@ pub struct Updated {
 
 /// One step. All tensors of one shape, each float32 or bfloat16; written in place when nobody else holds them.
 pub fn update(param: Tensor<2>, grad: Tensor<2>, mu: Tensor<2>, nu: Tensor<2>, hyper: &Hyper) -> Updated {
+    let _span = span(Kind::Operation, "adamw");
     match hosts([param, grad, mu, nu]) {
         Ok([param, grad, mu, nu]) => cpu::update(param, &grad, mu, nu, hyper),
         Err([param, grad, mu, nu]) => plain::update(param, grad, mu, nu, hyper),

@@ -58,6 +58,7 @@ pub struct Spec {
 /// # Panics
 /// When a tensor's shape doesn't follow from `layout` and `spec`.
 pub fn forward(q: Tensor<2>, k: Tensor<2>, v: Tensor<2>, layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+    let _span = span(Kind::Attention, "attention.forward");
     check(&q, [&k, &v], layout, spec);
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::forward(q, k, v, layout, spec);
@@ -84,6 +85,7 @@ pub fn backward(
     layout: &Layout,
     spec: &Spec,
 ) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
+    let _span = span(Kind::Attention, "attention.backward");
     check(&q, [&k, &v], layout, spec);
     assert_eq!((out.dims(), dout.dims()), (q.dims(), q.dims()), "output and its gradient have the shape of the queries");
     if spec.kernel == AttentionKernel::DotProduct {

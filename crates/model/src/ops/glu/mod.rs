@@ -19,9 +19,11 @@ use burn::tensor::Tensor;
 use mt_config::Activation;
 
 use super::engine::hosts;
+use crate::profile::{Kind, span};
 
 /// `gate, up: [T, M]` -> `[T, M]` of gate's type.
 pub fn forward(gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor<2> {
+    let _span = span(Kind::Operation, "glu.forward");
     match hosts([gate, up]) {
         Ok([gate, up]) => cpu::forward(&gate, &up, activation).into_tensor(),
         Err([gate, up]) => plain::forward(gate, up, activation),
@@ -30,6 +32,7 @@ pub fn forward(gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor
 
 /// Gradients of both branches. `gate, up, dh: [T, M]` -> (`dgate`, `dup`), `[T, M]` of gate's type.
 pub fn backward(gate: Tensor<2>, up: Tensor<2>, activation: Activation, dh: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let _span = span(Kind::Operation, "glu.backward");
     match hosts([gate, up, dh]) {
         Ok([gate, up, dh]) => {
             let (dgate, dup) = cpu::backward(&gate, &up, activation, &dh);

@@ -19,8 +19,11 @@ use burn::tensor::Tensor;
 
 use super::engine::{Host, hosts};
 
+use crate::profile::{Kind, Span, span};
+
 /// `x: [T, I]`, `w: [I, O]` -> `[T, O]` of x's type.
 pub fn forward(x: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
+    let _span = product_span("linear.forward", &x, w.dims());
     match hosts([x, w]) {
         Ok([x, w]) => cpu::forward(&x, &w).into_tensor(),
         Err([x, w]) => plain::forward(x, w),
@@ -29,6 +32,7 @@ pub fn forward(x: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
 
 /// Gradient of the input. `dy: [T, O]`, `w: [I, O]` -> `[T, I]` of dy's type.
 pub fn backward_input(dy: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
+    let _span = product_span("linear.backward_input", &dy, w.dims());
     match hosts([dy, w]) {
         Ok([dy, w]) => cpu::backward_input(&dy, &w).into_tensor(),
         Err([dy, w]) => plain::backward_input(dy, w),
@@ -37,6 +41,7 @@ pub fn backward_input(dy: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
 
 /// Gradient of the kernel. `x: [T, I]`, `dy: [T, O]` -> `[I, O]` float32.
 pub fn backward_weight(x: Tensor<2>, dy: Tensor<2>) -> Tensor<2> {
+    let _span = product_span("linear.backward_weight", &x, [x.dims()[1], dy.dims()[1]]);
     match hosts([x, dy]) {
         Ok([x, dy]) => cpu::backward_weight(&x, &dy).into_tensor(),
         Err([x, dy]) => plain::backward_weight(x, dy),
@@ -45,6 +50,7 @@ pub fn backward_weight(x: Tensor<2>, dy: Tensor<2>) -> Tensor<2> {
 
 /// `y: [T, O]` plus `bias: [1, O]` on every row, in place when nobody else holds `y`.
 pub fn add_bias(y: Tensor<2>, bias: Tensor<2>) -> Tensor<2> {
+    let _span = span(Kind::Operation, "linear.add_bias");
     match hosts([y, bias]) {
         Ok([y, bias]) => cpu::add_bias(y, &bias).into_tensor(),
         Err([y, bias]) => plain::add_bias(y, bias),
@@ -53,8 +59,15 @@ pub fn add_bias(y: Tensor<2>, bias: Tensor<2>) -> Tensor<2> {
 
 /// Gradient of the bias. `dy: [T, O]` -> `[1, O]` float32.
 pub fn backward_bias(dy: Tensor<2>) -> Tensor<2> {
+    let _span = span(Kind::Operation, "linear.backward_bias");
     match hosts([dy]) {
         Ok([dy]) => Host::new(super::reduce::column_sums(&dy), [1, dy.dims()[1]]).into_tensor(),
         Err([dy]) => plain::backward_bias(dy),
     }
+}
+
+/// A span around a product of `activation: [T, _]` with a kernel or its gradient, `[I, O]`: all three products do the same work.
+fn product_span(name: &'static str, activation: &Tensor<2>, [i, o]: [usize; 2]) -> Span {
+    let [t, size] = [activation.dims()[0], activation.dtype().size()];
+    span(Kind::Matmul, name).work(2 * t * i * o, (t * i + t * o + i * o) * size)
 }

@@ -18,9 +18,11 @@ mod plain;
 use burn::tensor::Tensor;
 
 use super::engine::hosts;
+use crate::profile::{Kind, span};
 
 /// `x: [T, E]`, `scale: [1, E]` -> `[T, E]` of x's type.
 pub fn forward(x: Tensor<2>, scale: Tensor<2>, eps: f64) -> Tensor<2> {
+    let _span = span(Kind::Operation, "rms_norm.forward");
     match hosts([x, scale]) {
         Ok([x, scale]) => cpu::forward(&x, &scale, eps as f32).into_tensor(),
         Err([x, scale]) => plain::forward(x, scale, eps),
@@ -29,6 +31,7 @@ pub fn forward(x: Tensor<2>, scale: Tensor<2>, eps: f64) -> Tensor<2> {
 
 /// Gradients of input and scale. `x, dy: [T, E]`, `scale: [1, E]` -> (`dx: [T, E]` of x's type, `dscale: [1, E]` float32).
 pub fn backward(x: Tensor<2>, scale: Tensor<2>, eps: f64, dy: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let _span = span(Kind::Operation, "rms_norm.backward");
     match hosts([x, scale, dy]) {
         Ok([x, scale, dy]) => {
             let (dx, dscale) = cpu::backward(&x, &scale, eps as f32, &dy);
