@@ -28,7 +28,10 @@ fn wait(child: &mut Child) -> Option<i32> {
 fn numbers(bench: &Bench) -> Vec<(u64, Value, Value)> {
     let metrics = bench.metrics();
     let number = |object: &Value, key: &str| object[key].clone();
-    metrics.iter().map(|(step, o)| (*step, number(o, "learning/loss"), number(o, "learning/param_norm"))).collect()
+    metrics
+        .iter()
+        .map(|(step, o)| (*step, number(o, "learning/loss"), number(o, "learning/param_norm")))
+        .collect()
 }
 
 #[test]
@@ -63,7 +66,11 @@ fn sigterm_finishes_the_step_saves_and_exits_with_0() {
         assert_eq!(wait(&mut child), Some(0), "{}", bench.stderr());
 
         let last = *bench.metrics().keys().last().unwrap();
-        assert!(bench.output(&format!("checkpoints/{last}/model.safetensors")).is_file(), "{}", bench.stderr());
+        assert!(
+            bench.output(&format!("checkpoints/{last}/model.safetensors")).is_file(),
+            "{}",
+            bench.stderr()
+        );
         let steps = format!("steps={}", last + 3);
         // The schedule is another, since the number of steps is: only the count is compared.
         let run = bench.run(&[&steps]).expect(0);
@@ -98,7 +105,9 @@ fn a_changed_model_or_batch_is_refused_with_both_values() {
     let bench = Bench::new();
     bench.run(&["steps=2"]).expect(0);
     let run = bench.run(&["steps=4", "base_mlp_dim=96", "per_device_batch_size=3"]).expect(1);
-    for text in ["mlp_dim is 96 now, 64 in the checkpoint", "per_device_batch_size is 3 now, 2 in the checkpoint"] {
+    for text in
+        ["mlp_dim is 96 now, 64 in the checkpoint", "per_device_batch_size is 3 now, 2 in the checkpoint"]
+    {
         assert!(run.stderr.contains(text), "{text}:\n{}", run.stderr);
     }
 }

@@ -20,8 +20,14 @@ fn a_run_prints_maxtexts_lines_and_writes_its_tree() {
     assert!(run.stderr.contains("Memstats: After params initialized:"), "{}", run.stderr);
     assert!(run.stdout.starts_with("Per train step:\n Total TFLOPs: "), "{}", run.stdout);
     assert!(run.stdout.contains("learnable weight flops and "), "{}", run.stdout);
-    for row in ["steps", "tokens", "tokens/s", "TFLOP/s", "peak memory", "final loss", "metrics", "checkpoints"] {
-        assert!(run.stdout.lines().any(|line| line.starts_with(&format!("{row} "))), "{row}:\n{}", run.stdout);
+    for row in
+        ["steps", "tokens", "tokens/s", "TFLOP/s", "peak memory", "final loss", "metrics", "checkpoints"]
+    {
+        assert!(
+            run.stdout.lines().any(|line| line.starts_with(&format!("{row} "))),
+            "{row}:\n{}",
+            run.stdout
+        );
     }
 
     let losses = run.losses();
@@ -34,7 +40,9 @@ fn a_run_prints_maxtexts_lines_and_writes_its_tree() {
     assert!(std::fs::read_to_string(bench.output("train.log")).unwrap().contains("completed step: 5"));
     assert!(bench.output("checkpoints/5/model.safetensors").is_file());
     let events = std::fs::read_dir(bench.output("tensorboard/tiny")).unwrap();
-    assert!(events.filter_map(Result::ok).any(|file| file.file_name().to_string_lossy().contains("tfevents")));
+    assert!(
+        events.filter_map(Result::ok).any(|file| file.file_name().to_string_lossy().contains("tfevents"))
+    );
 }
 
 #[test]
@@ -50,10 +58,21 @@ fn metrics_are_maxtexts_and_equal_the_lines() {
         assert!((written - loss).abs() <= 0.000_501, "step {step}: {written} and {loss}");
     }
     for key in [
-        "learning/lm_loss", "learning/perplexity", "learning/z_loss", "learning/total_weights", "learning/grad_norm",
-        "learning/raw_grad_norm", "learning/param_norm", "learning/current_learning_rate", "perf/step_time_seconds",
-        "perf/per_device_tflops", "perf/per_device_tflops_per_sec", "perf/per_device_tokens",
-        "perf/per_device_tokens_per_sec", "perf/data_wait_seconds", "data/padding_share",
+        "learning/lm_loss",
+        "learning/perplexity",
+        "learning/z_loss",
+        "learning/total_weights",
+        "learning/grad_norm",
+        "learning/raw_grad_norm",
+        "learning/param_norm",
+        "learning/current_learning_rate",
+        "perf/step_time_seconds",
+        "perf/per_device_tflops",
+        "perf/per_device_tflops_per_sec",
+        "perf/per_device_tokens",
+        "perf/per_device_tokens_per_sec",
+        "perf/data_wait_seconds",
+        "data/padding_share",
     ] {
         assert!(metrics[&3][key].is_number(), "{key}: {}", metrics[&3]);
     }
@@ -70,7 +89,9 @@ fn micro_batches_give_the_numbers_of_the_big_batch() {
     let big = losses(["per_device_batch_size=4", "gradient_accumulation_steps=1"]);
     let small = losses(["per_device_batch_size=1", "gradient_accumulation_steps=4"]);
     for (step, big) in &big {
-        for (key, tolerance) in [("learning/loss", 1e-5), ("learning/raw_grad_norm", 1e-4), ("learning/total_weights", 0.0)] {
+        for (key, tolerance) in
+            [("learning/loss", 1e-5), ("learning/raw_grad_norm", 1e-4), ("learning/total_weights", 0.0)]
+        {
             let (big, small) = (big[key].as_f64().unwrap(), small[step][key].as_f64().unwrap());
             assert!((big - small).abs() <= tolerance * big.abs(), "step {step}, {key}: {big} and {small}");
         }
@@ -91,8 +112,13 @@ fn evaluation_prints_maxtexts_lines_and_can_end_the_run() {
     assert_eq!(steps, 3, "{}", run.stderr);
     assert!(run.stdout.contains("target_eval_loss reached"), "{}", run.stdout);
 
-    let run = bench.run(&[&files, "eval_interval=2", "eval_steps=3", "eval_start_step=1", "run_name=again"]).expect(0);
-    assert_eq!(eval.captures_iter(&run.stderr).map(|found| found[1].to_owned()).collect::<Vec<_>>(), ["1", "3", "5"]);
+    let run = bench
+        .run(&[&files, "eval_interval=2", "eval_steps=3", "eval_start_step=1", "run_name=again"])
+        .expect(0);
+    assert_eq!(
+        eval.captures_iter(&run.stderr).map(|found| found[1].to_owned()).collect::<Vec<_>>(),
+        ["1", "3", "5"]
+    );
 }
 
 #[test]
@@ -140,7 +166,8 @@ fn dry_run_counts_llama3_8b_without_touching_anything() {
 
 #[test]
 fn keys_explain_themselves() {
-    let help = |arguments: &[&str]| common::Run::of(mt_train().args(arguments).output().unwrap()).expect(0).stdout;
+    let help =
+        |arguments: &[&str]| common::Run::of(mt_train().args(arguments).output().unwrap()).expect(0).stdout;
     assert!(help(&["--help-keys", "checkpoint_period"]).contains("checkpoint_period"));
     assert!(help(&["--help-keys"]).len() > 10_000);
     assert!(help(&["--devices"]).contains("CPU"));
@@ -191,5 +218,7 @@ fn sink_levels_drive_the_sinks() {
     let bench = Bench::new();
     let run = bench.run(&[]).expect(0);
     assert!(!run.stderr.contains("Config param adam_b1"), "defaults are for the log file");
-    assert!(std::fs::read_to_string(bench.output("train.log")).unwrap().contains("Config param adam_b1: 0.9"));
+    assert!(
+        std::fs::read_to_string(bench.output("train.log")).unwrap().contains("Config param adam_b1: 0.9")
+    );
 }

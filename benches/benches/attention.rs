@@ -28,14 +28,19 @@ fn main() {
     let mut peer = Peer::start();
     let peak = matmul_peak();
     println!("float32 matmul 1024^3: {peak:.0} GFLOP/s, {} threads", rayon::current_num_threads());
-    println!("{:38} {:>9} {:>9} {:>7} {:>9} {:>7}", "heads, head_dim, documents", "ms", "GFLOP/s", "of peak", "torch ms", "ratio");
+    println!(
+        "{:38} {:>9} {:>9} {:>7} {:>9} {:>7}",
+        "heads, head_dim, documents", "ms", "GFLOP/s", "of peak", "torch ms", "ratio"
+    );
     let case = |head_dim, lengths| Case { heads: 8, kv_heads: 4, head_dim, lengths, dtype: DType::F32 };
     for length in [1024, 4096, 8192] {
         let single = measure(&case(64, vec![length]), rounds, peak, peer.as_mut());
         if length == 4096 {
             let packed = measure(&case(64, vec![512; 8]), rounds, peak, peer.as_mut());
             let [forward, both] = [packed[0] / single[0], packed[1] / single[1]];
-            println!("  8 x 512 over 1 x 4096: forward {forward:.3}, forward and backward {both:.3} (target below 0.3)");
+            println!(
+                "  8 x 512 over 1 x 4096: forward {forward:.3}, forward and backward {both:.3} (target below 0.3)"
+            );
         }
     }
     for head_dim in [80, 96, 128, 256] {
@@ -95,7 +100,7 @@ impl Ours {
         let positions: Vec<i32> = case.lengths.iter().flat_map(|&len| 0..len as i32).collect();
         let random = |heads: usize, scale: f64| {
             let shape = [tokens, heads * head_dim];
-            Tensor::random(shape, Distribution::Normal(0.0, scale), &Device::flex()).cast(case.dtype)
+            Tensor::<2>::random(shape, Distribution::Normal(0.0, scale), &Device::flex()).cast(case.dtype)
         };
         let spec = Spec {
             num_query_heads: heads,

@@ -7,7 +7,9 @@ use clap::Parser;
 /// Pre-train a Llama-style model from a MaxText or Primus configuration.
 #[derive(Debug, Parser)]
 #[command(name = "mt-train", version, about)]
-#[command(after_help = "Exit codes: 0 success, 1 the run failed, 2 the configuration or command line is wrong.")]
+#[command(
+    after_help = "Exit codes: 0 success, 1 the run failed, 2 the configuration or command line is wrong."
+)]
 pub struct Cli {
     /// Configuration file: a flat MaxText YAML or a Primus experiment
     #[arg(long, value_name = "FILE")]
@@ -44,7 +46,8 @@ mod tests {
 
     #[test]
     fn overrides_stand_anywhere_and_may_look_like_flags() {
-        let cli = Cli::try_parse_from(["mt-train", "steps=20", "--config", "run.yml", "--dry-run", "--run_name=a"]);
+        let cli =
+            Cli::try_parse_from(["mt-train", "steps=20", "--config", "run.yml", "--dry-run", "--run_name=a"]);
         let cli = cli.unwrap();
         assert_eq!(cli.overrides, ["steps=20", "--run_name=a"]);
         assert!(cli.dry_run && cli.config == Some("run.yml".into()));

@@ -34,8 +34,6 @@ vectorized! {
     }
 }
 
-
-
 /// `x` as `dtype`, rounded to nearest even; `x` itself when it is of that type.
 pub fn cast(x: Tensor<2>, dtype: DType) -> Tensor<2> {
     if x.dtype() == dtype {

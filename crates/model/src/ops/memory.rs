@@ -178,7 +178,9 @@ impl<E: Real> Buffer<E> {
         match self.storage {
             Storage::Small(values) => Bytes::from_elems(values),
             // SAFETY: the block holds at least `len` elements, all initialised.
-            Storage::Pooled { block, len } => unsafe { Bytes::from_controller(Box::new(block), len * size_of::<E>()) },
+            Storage::Pooled { block, len } => unsafe {
+                Bytes::from_controller(Box::new(block), len * size_of::<E>())
+            },
         }
     }
 }
@@ -198,7 +200,9 @@ impl<E: Real> DerefMut for Buffer<E> {
     fn deref_mut(&mut self) -> &mut [E] {
         match &mut self.storage {
             Storage::Small(values) => values,
-            Storage::Pooled { block, len } => bytemuck::cast_slice_mut(&mut block.bytes_mut()[..*len * size_of::<E>()]),
+            Storage::Pooled { block, len } => {
+                bytemuck::cast_slice_mut(&mut block.bytes_mut()[..*len * size_of::<E>()])
+            }
         }
     }
 }

@@ -19,9 +19,15 @@ pub(crate) fn sum_of<X: Copy>(x: &[X], f: impl Fn(X) -> f32) -> f32 {
 
 /// Sum of `f(x, y, z)` over equally long slices.
 #[inline(always)]
-pub(crate) fn sum_of_three<X: Copy, Y: Copy, Z: Copy>(x: &[X], y: &[Y], z: &[Z], f: impl Fn(X, Y, Z) -> f32) -> f32 {
+pub(crate) fn sum_of_three<X: Copy, Y: Copy, Z: Copy>(
+    x: &[X],
+    y: &[Y],
+    z: &[Z],
+    f: impl Fn(X, Y, Z) -> f32,
+) -> f32 {
     let mut lanes = [0.0f32; LANES];
-    let ((x, x_rest), (y, y_rest), (z, z_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>(), z.as_chunks::<LANES>());
+    let ((x, x_rest), (y, y_rest), (z, z_rest)) =
+        (x.as_chunks::<LANES>(), y.as_chunks::<LANES>(), z.as_chunks::<LANES>());
     for ((x, y), z) in x.iter().zip(y).zip(z) {
         for i in 0..LANES {
             lanes[i] += f(x[i], y[i], z[i]);

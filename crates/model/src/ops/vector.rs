@@ -112,10 +112,10 @@ pub(crate) fn tanh(x: f32) -> f32 {
     let a = x.abs();
     let z = x * x;
     let p = (-5.704_988_7e-3_f32)
-        .mul_add(z, 2.063_908_9e-2)
+        .mul_add(z, 2.063_909e-2)
         .mul_add(z, -5.373_971_6e-2)
         .mul_add(z, 1.333_144_2e-1)
-        .mul_add(z, -3.333_328_2e-1);
+        .mul_add(z, -3.333_328e-1);
     let near = p.mul_add(z * x, x);
     let far = (1.0 - 2.0 / (exp(2.0 * a) + 1.0)).copysign(x);
     if a < 0.625 { near } else { far }

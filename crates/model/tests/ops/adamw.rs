@@ -39,14 +39,13 @@ fn reference(param: &mut Matrix, grad: &Matrix, mu: &mut Matrix, nu: &mut Matrix
 fn five_steps_match_float64_and_the_plain_composition() {
     let mut random = Random::new(1);
     for (rows, cols, nesterov) in [(1, 3, false), (130, 257, false), (7, 130, true)] {
-        let hyper = |step: i32| Hyper {
-            look_ahead: nesterov.then(|| 1.0 - 0.9f64.powi(step + 1)),
-            ..hyper(step)
-        };
+        let hyper =
+            |step: i32| Hyper { look_ahead: nesterov.then(|| 1.0 - 0.9f64.powi(step + 1)), ..hyper(step) };
         let mut param = random.matrix(rows, cols);
         let (mut mu, mut nu) = (Matrix::new(rows, cols, |_, _| 0.0), Matrix::new(rows, cols, |_, _| 0.0));
         let (mut p, mut m, mut n) = (param.f32(), mu.f32(), nu.f32());
-        let (mut pp, mut pm, mut pn) = (param.tracked().detach(), mu.tracked().detach(), nu.tracked().detach());
+        let (mut pp, mut pm, mut pn) =
+            (param.tracked().detach(), mu.tracked().detach(), nu.tracked().detach());
         for step in 1..=5 {
             let grad = random.matrix(rows, cols);
             reference(&mut param, &grad, &mut mu, &mut nu, &hyper(step));
@@ -125,7 +124,8 @@ fn stochastic_rounding_is_unbiased_and_seeded() {
 #[test]
 fn threads_do_not_change_results() {
     let mut random = Random::new(3);
-    let (p, g, m, n) = (random.matrix(300, 200), random.matrix(300, 200), random.matrix(300, 200), random.matrix(300, 200));
+    let (p, g, m, n) =
+        (random.matrix(300, 200), random.matrix(300, 200), random.matrix(300, 200), random.matrix(300, 200));
     let n = Matrix { data: n.data.iter().map(|v| v.abs()).collect(), ..n };
     assert_thread_independent("adamw", || {
         let h = Hyper { stochastic_rounding: Some(5), ..hyper(2) };

@@ -105,13 +105,23 @@ pub fn assert_close(name: &str, got: &Matrix, want: &Matrix, relative: f64) {
     let rms = want.norm() / (want.data.len() as f64).sqrt().max(1.0);
     for (i, (g, w)) in got.data.iter().zip(&want.data).enumerate() {
         let bound = relative * w.abs().max(rms).max(1e-30);
-        assert!((g - w).abs() <= bound, "{name}: element {i} is {g}, expected {w}, off by {:e} > {bound:e}", (g - w).abs());
+        assert!(
+            (g - w).abs() <= bound,
+            "{name}: element {i} is {g}, expected {w}, off by {:e} > {bound:e}",
+            (g - w).abs()
+        );
     }
 }
 
 /// Central differences of `loss` by `input` (`step` in float64) against a gradient, for at most 60 elements.
 #[track_caller]
-pub fn assert_gradient(name: &str, input: &Matrix, gradient: &Matrix, relative: f64, loss: impl Fn(&Matrix) -> f64) {
+pub fn assert_gradient(
+    name: &str,
+    input: &Matrix,
+    gradient: &Matrix,
+    relative: f64,
+    loss: impl Fn(&Matrix) -> f64,
+) {
     assert_eq!((input.rows, input.cols), (gradient.rows, gradient.cols), "{name}: shape");
     let rms = gradient.norm() / (gradient.data.len() as f64).sqrt().max(1.0);
     let count = input.data.len();
@@ -133,7 +143,7 @@ pub fn assert_gradient(name: &str, input: &Matrix, gradient: &Matrix, relative: 
 #[track_caller]
 pub fn assert_thread_independent(name: &str, f: impl Fn() -> Vec<Tensor<2>> + Send + Sync) {
     let run = |threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads can start");
         pool.install(|| f().into_iter().map(|t| t.to_data()).collect::<Vec<_>>())
     };
     let one = run(1);

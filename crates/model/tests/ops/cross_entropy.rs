@@ -93,7 +93,11 @@ fn matches_float64_and_finite_differences() {
                 let got = problem.run(tied, &spec);
                 let (xent, z_loss) = reference(&problem.h, &problem.w, &problem, &spec);
                 assert!((got.xent_sum - xent).abs() <= 3e-6 * xent.abs().max(1.0), "{} {xent}", got.xent_sum);
-                assert!((got.z_loss_sum - z_loss).abs() <= 3e-6 * z_loss.abs().max(1e-3), "{} {z_loss}", got.z_loss_sum);
+                assert!(
+                    (got.z_loss_sum - z_loss).abs() <= 3e-6 * z_loss.abs().max(1e-3),
+                    "{} {z_loss}",
+                    got.z_loss_sum
+                );
                 let loss = |h: &Matrix, w: &Matrix| problem.factor() * reference(h, w, &problem, &spec).0;
                 let dh = Matrix::of(got.dh);
                 assert_gradient("dh", &problem.h, &dh, 3e-5, |h| loss(h, &problem.w));
@@ -110,10 +114,12 @@ fn matches_float64_and_finite_differences() {
 fn matches_autodiff_over_chunks_and_tiles() {
     let problem = Problem::new(9, [150, 24, 4500]);
     let ad = Device::flex().autodiff();
-    for spec in [Spec { tiling: 4, z_loss_multiplier: 1e-3, ..PLAIN }, Spec { soft_cap: Some(20.0), ..PLAIN }] {
+    for spec in [Spec { tiling: 4, z_loss_multiplier: 1e-3, ..PLAIN }, Spec { soft_cap: Some(20.0), ..PLAIN }]
+    {
         for tied in [false, true] {
             let got = problem.run(tied, &spec);
-            let (h, w) = (problem.h.tracked(), if tied { problem.table() } else { problem.w.clone() }.tracked());
+            let (h, w) =
+                (problem.h.tracked(), if tied { problem.table() } else { problem.w.clone() }.tracked());
             let head = if tied { Head::Embedding(w.clone()) } else { Head::Dense(w.clone()) };
             let (targets, weights) = (problem.targets(&ad), problem.weights(&ad));
             let logits = cross_entropy::logits(h.clone(), head.clone(), &spec);
@@ -164,7 +170,14 @@ fn bfloat16_rounds_logits_as_maxtext_does() {
     let largest = largest.data.iter().fold(0.0f64, |a, b| a.max(b.abs()));
     for (spec, off) in [(PLAIN, largest * BF16), (Spec { dot_in_fp32: true, ..PLAIN }, 0.0)] {
         let head = Head::Dense(problem.w.f32());
-        let got = cross_entropy::forward_backward(problem.h.bf16(), head, &targets, &weights, problem.factor(), &spec);
+        let got = cross_entropy::forward_backward(
+            problem.h.bf16(),
+            head,
+            &targets,
+            &weights,
+            problem.factor(),
+            &spec,
+        );
         let per_token = (got.xent_sum - exact.xent_sum).abs() * problem.factor();
         assert!(per_token <= off + 1e-6, "{per_token} {off}");
         assert_close("dh", &Matrix::of(got.dh), &Matrix::of(exact.dh.clone()), off.exp_m1() * 4.0 + BF16);

@@ -3,7 +3,8 @@ use mt_model::ops::glu;
 
 use crate::common::*;
 
-const ACTIVATIONS: [Activation; 4] = [Activation::Silu, Activation::Gelu, Activation::Relu, Activation::Linear];
+const ACTIVATIONS: [Activation; 4] =
+    [Activation::Silu, Activation::Gelu, Activation::Relu, Activation::Linear];
 
 fn value(x: f64, activation: Activation) -> f64 {
     match activation {
@@ -26,7 +27,8 @@ fn matches_float64_finite_differences_and_autodiff() {
     let mut random = Random::new(1);
     for activation in ACTIVATIONS {
         for (rows, cols) in [(1, 1), (5, 37), (130, 129)] {
-            let (gate, up, dh) = (random.matrix(rows, cols), random.matrix(rows, cols), random.matrix(rows, cols));
+            let (gate, up, dh) =
+                (random.matrix(rows, cols), random.matrix(rows, cols), random.matrix(rows, cols));
             let h = Matrix::of(glu::forward(gate.f32(), up.f32(), activation));
             assert_close("h", &h, &reference(&gate, &up, activation), 2e-6);
 
@@ -52,7 +54,8 @@ fn matches_float64_finite_differences_and_autodiff() {
 fn bfloat16_rounds_once() {
     let mut random = Random::new(2);
     for activation in ACTIVATIONS {
-        let (gate, up, dh) = (random.matrix_bf16(30, 50), random.matrix_bf16(30, 50), random.matrix_bf16(30, 50));
+        let (gate, up, dh) =
+            (random.matrix_bf16(30, 50), random.matrix_bf16(30, 50), random.matrix_bf16(30, 50));
         let h = glu::forward(gate.bf16(), up.bf16(), activation);
         assert_close("h", &Matrix::of(h), &reference(&gate, &up, activation), BF16 + 1e-5);
         let (dgate, dup) = glu::backward(gate.bf16(), up.bf16(), activation, dh.bf16());

@@ -70,7 +70,12 @@ fn bfloat16_rounds_results_once() {
     let (x, w, dy) = (random.matrix_bf16(70, 300), random.matrix_bf16(300, 45), random.matrix_bf16(70, 45));
     let bound = BF16 + 1e-5;
     assert_close("y", &Matrix::of(linear::forward(x.bf16(), w.bf16())), &product(&x, &w), bound);
-    assert_close("dx", &Matrix::of(linear::backward_input(dy.bf16(), w.bf16())), &product(&dy, &transpose(&w)), bound);
+    assert_close(
+        "dx",
+        &Matrix::of(linear::backward_input(dy.bf16(), w.bf16())),
+        &product(&dy, &transpose(&w)),
+        bound,
+    );
     let dw = linear::backward_weight(x.bf16(), dy.bf16());
     assert_eq!(dw.dtype(), burn::tensor::DType::F32);
     assert_close("dw", &Matrix::of(dw), &product(&transpose(&x), &dy), 1e-5);

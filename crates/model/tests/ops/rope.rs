@@ -16,7 +16,9 @@ const LLAMA31: Rope = Rope { interleaved: true, llama31_scaling: true, ..SPLIT }
 /// As the formulas of Llama 3.1 are usually written, over wavelengths.
 fn frequency(rope: &Rope, i: usize, head_dim: usize) -> f64 {
     let share = 2.0 * i as f64 / head_dim as f64;
-    let timescale = rope.min_timescale * (rope.max_timescale / rope.min_timescale).powf(share) * rope.linear_scaling_factor;
+    let timescale = rope.min_timescale
+        * (rope.max_timescale / rope.min_timescale).powf(share)
+        * rope.linear_scaling_factor;
     let frequency = 1.0 / timescale;
     let wavelength = 2.0 * std::f64::consts::PI / frequency;
     if !rope.llama31_scaling || wavelength < 8192.0 / 4.0 {
@@ -67,7 +69,12 @@ fn matches_float64_and_the_plain_composition() {
             let table = Table::new(&rope, d, 4096, &Device::flex());
             for direction in [Direction::Forward, Direction::Inverse] {
                 let plain = rope::apply(x.tracked(), &tensor(&positions), &table, d, direction);
-                assert_close("plain", &apply(&x, &positions, &rope, d, direction), &Matrix::of(plain.inner()), 1e-6);
+                assert_close(
+                    "plain",
+                    &apply(&x, &positions, &rope, d, direction),
+                    &Matrix::of(plain.inner()),
+                    1e-6,
+                );
             }
         }
     }
@@ -88,7 +95,13 @@ fn inverse_is_the_gradient() {
         let grads = (y * dy.tracked()).sum().backward();
         assert_close("dx", &dx, &Matrix::of(tx.grad(&grads).unwrap()), 1e-5);
 
-        let back = apply(&apply(&x, &positions, &rope, 16, Direction::Forward), &positions, &rope, 16, Direction::Inverse);
+        let back = apply(
+            &apply(&x, &positions, &rope, 16, Direction::Forward),
+            &positions,
+            &rope,
+            16,
+            Direction::Inverse,
+        );
         assert_close("there and back", &back, &x, 1e-6);
     }
 }

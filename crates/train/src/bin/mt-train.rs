@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use mt_config::{ConfigErrors, LoadArgs};
 use mt_train::cli::Cli;
-use mt_train::run::{self, RunError};
 use mt_train::devices;
+use mt_train::run::{self, RunError};
 
 /// Why the process doesn't exit with 0.
 #[derive(Debug, thiserror::Error)]

@@ -96,7 +96,7 @@ impl<T: fmt::Display> fmt::Display for List<'_, T> {
 }
 
 impl CheckpointError {
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
+    pub(super) fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + use<'a> {
         move |source| Self::Io { action, path: path.to_path_buf(), source }
     }
 

@@ -11,9 +11,12 @@
 mod disk;
 mod error;
 mod folder;
+mod layout;
 mod manifest;
 mod read;
+mod restore;
 mod saver;
+mod snapshot;
 mod state;
 mod write;
 
@@ -21,7 +24,9 @@ pub use error::{CheckpointError, Difference};
 pub use folder::{Checkpoint, CheckpointFolder, find_checkpoint, find_params};
 pub use manifest::{FileSum, MANIFEST, Manifest};
 pub use read::TensorFiles;
+pub use restore::{load_optimizer, load_params};
 pub use saver::{Saved, Saver, Write};
+pub use snapshot::Snapshot;
 pub use state::{Identity, TrainState};
 pub use write::{Body, TensorSpec, write_tensors};
 

@@ -16,7 +16,7 @@ use burn::backend::{BackendTensor, DispatchTensorKind};
 use burn::tensor::{DType, Tensor, TensorData};
 use burn_flex::FlexTensor;
 use mt_model::Params;
-use mt_model::tree::{Entry, Layout, Tree};
+use mt_model::tree::{Layout, Tree};
 use safetensors::Dtype;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

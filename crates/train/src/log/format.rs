@@ -25,7 +25,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let metadata = event.metadata();
         let time = chrono::Local::now();
         let stamp = time.format(if self.year { "%Y%m%d %H:%M:%S%.6f" } else { "%m%d %H:%M:%S%.6f" });

@@ -141,10 +141,14 @@ mod tests {
 
     #[test]
     fn eval_lines_are_maxtexts() {
-        let evaluation = Evaluation { steps: 2, total_loss: 6.1042 * 1744.0, total_weights: 1744.0, z_loss: 0.0 };
+        let evaluation =
+            Evaluation { steps: 2, total_loss: 6.1042 * 1744.0, total_weights: 1744.0, z_loss: 0.0 };
         let line = EvalLine { step: 10, evaluation: &evaluation }.to_string();
         let start = "Completed eval after train step 10, loss=6.104, perplexity=447.7";
-        assert!(line.starts_with(start) && line.ends_with(", total_weights=1744.0, avg_z_loss=0.000"), "{line}");
+        assert!(
+            line.starts_with(start) && line.ends_with(", total_weights=1744.0, avg_z_loss=0.000"),
+            "{line}"
+        );
         let line = EvalStepLine { step: 0, seconds: 0.5, running_loss: 7.4, running_total_weights: 9.0 };
         assert_eq!(
             line.to_string(),

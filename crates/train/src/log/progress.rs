@@ -48,7 +48,7 @@ impl Progress {
     /// Moves to `done` completed steps and shows the loss and the speed beside the bar.
     pub fn update(&self, done: u64, loss: f64, tokens_per_second: f64) {
         self.bar.set_position(done);
-        self.bar.set_message(format!("loss {loss:.3f}  {tokens_per_second:.0f} tok/s"));
+        self.bar.set_message(format!("loss {loss:.3}  {tokens_per_second:.0} tok/s"));
     }
 
     /// Says what takes the time between two steps.

@@ -71,7 +71,7 @@ fn config_of(case: &Value) -> Config {
 }
 
 fn floats(tensor: &Tensor<2>) -> Vec<f32> {
-    elementwise::cast(tensor.clone(), DType::F32).into_data().to_vec().unwrap()
+    elementwise::cast(tensor.clone(), DType::F32).into_data().try_to_vec().unwrap()
 }
 
 #[test]

@@ -45,7 +45,11 @@ pub struct Start {
 ///
 /// # Errors
 /// [`CheckpointError`]: nothing usable is there, or it belongs to another model, batch geometry or tokenizer.
-pub fn start(config: &Config, model: &mut Model, optimizer: &mut Optimizer) -> Result<Start, CheckpointError> {
+pub fn start(
+    config: &Config,
+    model: &mut Model,
+    optimizer: &mut Optimizer,
+) -> Result<Start, CheckpointError> {
     if config.enable_checkpointing
         && let Some(checkpoint) = CheckpointFolder::open(&config.checkpoint_dir())?.newest_whole()?
     {

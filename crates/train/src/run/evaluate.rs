@@ -53,8 +53,9 @@ impl Evaluator {
         while self.steps.is_none_or(|steps| evaluation.steps < steps) {
             let clock = Instant::now();
             let Some(batch) = self.data.next_batch().map_err(RunError::EvalData)? else { break };
-            let tensors = BatchTensors::new(&rows(&batch, 0, batch.batch_size), model.config(), &model.device())
-                .map_err(RunError::EvalBatch)?;
+            let tensors =
+                BatchTensors::new(&rows(&batch, 0, batch.batch_size), model.config(), &model.device())
+                    .map_err(RunError::EvalBatch)?;
             let output = model.eval_loss(&tensors);
             sums.add(&output);
             evaluation.z_loss += output.z_loss_sum / output.total_weights.max(1.0);

@@ -66,7 +66,10 @@ pub fn loss_and_gradients(
             .with_dropout(model.config().dropout_rate, dropout_seed.wrapping_add(i as u64));
         sums.add(&model.loss_and_gradients(&tensors, factor, &mut gradients));
     }
-    Ok((sums, gradients.into_params().expect("there is at least one micro batch, and each gives every gradient")))
+    Ok((
+        sums,
+        gradients.into_params().expect("there is at least one micro batch, and each gives every gradient"),
+    ))
 }
 
 /// Targets that carry loss in the first `rows` rows.

@@ -8,7 +8,7 @@ use tracing::info;
 use crate::log::Progress;
 use crate::log::lines::{EvalLine, StepLine};
 use crate::memory::Memory;
-use crate::metrics::{EventFile, Evaluation, Metrics, MetricsError, MetricsFile, Scalar, TrainStep};
+use crate::metrics::{Evaluation, EventFile, Metrics, MetricsError, MetricsFile, Scalar, TrainStep};
 
 /// What a step has beside MaxText's figures.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,7 +52,8 @@ impl Reporter {
     /// [`MetricsError`] names the file that can't be written.
     pub fn new(config: &Config, first_step: u64, steps: u64) -> Result<Self, MetricsError> {
         let own_file = config.metrics_dir().join("metrics.jsonl");
-        let mut metrics = Metrics::default().with(MetricsFile::open(&own_file, &config.run_name, first_step)?);
+        let mut metrics =
+            Metrics::default().with(MetricsFile::open(&own_file, &config.run_name, first_step)?);
         if !config.metrics_file.is_empty() {
             let file = MetricsFile::open(config.metrics_file.as_ref(), &config.run_name, first_step)?;
             metrics = metrics.with(file);

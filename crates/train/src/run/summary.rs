@@ -127,8 +127,12 @@ mod tests {
             outputs: vec![("folder", "out/tiny".into())],
         };
         let table = summary.table();
-        for row in ["steps          9 (11 were done before, 20 in all)", "tokens/s       3,072", "TFLOP/s        1.5000", "folder         out/tiny"]
-        {
+        for row in [
+            "steps          9 (11 were done before, 20 in all)",
+            "tokens/s       3,072",
+            "TFLOP/s        1.5000",
+            "folder         out/tiny",
+        ] {
             assert!(table.contains(row), "{row} not in\n{table}");
         }
     }

@@ -67,7 +67,9 @@ impl Trainer<'_> {
     fn steps(&mut self, stop: &StopRequest) -> Result<End, RunError> {
         if self.steps <= self.next_step {
             let done = self.next_step;
-            info!("nothing left to do: {done} steps are done; raise steps, or choose another run_name to start over");
+            info!(
+                "nothing left to do: {done} steps are done; raise steps, or choose another run_name to start over"
+            );
         }
         while self.next_step < self.steps {
             let step = self.next_step;
@@ -96,8 +98,9 @@ impl Trainer<'_> {
         let Some(batch) = self.data.next_batch()? else { return Ok(false) };
         let data_wait = clock.elapsed();
 
-        let (loss, gradients) = loss_and_gradients(&self.model, &batch, self.micro_batches(), self.dropout_seed(step))
-            .map_err(|source| RunError::Batch { step, source })?;
+        let (loss, gradients) =
+            loss_and_gradients(&self.model, &batch, self.micro_batches(), self.dropout_seed(step))
+                .map_err(|source| RunError::Batch { step, source })?;
         // As in MaxText the schedule counts updates, which fall behind the steps when some are skipped.
         let learning_rate = self.schedule.at(self.optimizer.count());
         let norms = self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss());
@@ -115,7 +118,9 @@ impl Trainer<'_> {
             per_device_tokens: self.tokens_per_step(),
         };
         if norms.skipped {
-            warn!("step {step}: the loss or the gradient norm jumped; the update is skipped (skip_step_on_spikes)");
+            warn!(
+                "step {step}: the loss or the gradient norm jumped; the update is skipped (skip_step_on_spikes)"
+            );
         }
         self.reporter.step(step, &figures, &self.extras(&batch, data_wait))?;
         self.refuse(step, "loss", loss.loss())?;
@@ -150,7 +155,9 @@ impl Trainer<'_> {
 
     /// Every step and micro batch has masks of its own, the same after a resume.
     fn dropout_seed(&self, step: u64) -> u64 {
-        self.config.init_weights_seed.wrapping_add(step.wrapping_mul(self.config.gradient_accumulation_steps as u64))
+        self.config
+            .init_weights_seed
+            .wrapping_add(step.wrapping_mul(self.config.gradient_accumulation_steps as u64))
     }
 
     fn extras(&self, batch: &Batch, data_wait: Duration) -> StepExtras {

@@ -8,8 +8,6 @@ use crate::ops::real::Real;
 use crate::ops::reduce::squares;
 use crate::ops::vector::vectorized;
 
-
-
 /// The step's numbers in float32.
 #[derive(Clone, Copy)]
 struct Step {
@@ -18,8 +16,8 @@ struct Step {
     b2: f32,
     rest1: f32, // 1 - b1
     rest2: f32,
-    of_mu: f32, // the first moment's factor in the direction: 1 / (1 - b1^t)
-    of_grad: f32, // the gradient's: 0 without Nesterov's momentum
+    of_mu: f32,       // the first moment's factor in the direction: 1 / (1 - b1^t)
+    of_grad: f32,     // the gradient's: 0 without Nesterov's momentum
     correction2: f32, // 1 / (1 - b2^t)
     eps: f32,
     eps_root: f32,
@@ -58,7 +56,13 @@ pub(super) fn update(mut param: Host, grad: &Host, mut mu: Host, mut nu: Host, h
     Updated { param: param.into_tensor(), mu: mu.into_tensor(), nu: nu.into_tensor(), param_squares }
 }
 
-fn run<P: Real, M: Real, N: Real>(param: &mut [P], grad: &[f32], mu: &mut [M], nu: &mut [N], hyper: &Hyper) -> f64 {
+fn run<P: Real, M: Real, N: Real>(
+    param: &mut [P],
+    grad: &[f32],
+    mu: &mut [M],
+    nu: &mut [N],
+    hyper: &Hyper,
+) -> f64 {
     let step = Step::new(hyper);
     let blocks = param.par_chunks_mut(BLOCK).zip(grad.par_chunks(BLOCK));
     let moments = mu.par_chunks_mut(BLOCK).zip(nu.par_chunks_mut(BLOCK));

@@ -5,7 +5,13 @@ use burn::tensor::{DType, Tensor};
 use super::{Hyper, Updated};
 use crate::ops::elementwise::sum_of_squares;
 
-pub(super) fn update(param: Tensor<2>, grad: Tensor<2>, mu: Tensor<2>, nu: Tensor<2>, hyper: &Hyper) -> Updated {
+pub(super) fn update(
+    param: Tensor<2>,
+    grad: Tensor<2>,
+    mu: Tensor<2>,
+    nu: Tensor<2>,
+    hyper: &Hyper,
+) -> Updated {
     let types = [param.dtype(), mu.dtype(), nu.dtype()];
     let [param, grad, mu, nu] = [param, grad, mu, nu].map(|x| x.cast(DType::F32));
     let grad = grad.mul_scalar(hyper.grad_scale);

@@ -17,7 +17,13 @@ use super::{Layout, Spec};
 const MASKED: f64 = -0.7 * f32::MAX as f64;
 
 /// Returns output and log-sum-exp, as [`super::forward`].
-pub(super) fn forward(q: Tensor<2>, k: Tensor<2>, v: Tensor<2>, layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+pub(super) fn forward(
+    q: Tensor<2>,
+    k: Tensor<2>,
+    v: Tensor<2>,
+    layout: &Layout,
+    spec: &Spec,
+) -> (Tensor<2>, Tensor<2>) {
     let dtype = q.dtype();
     let (mut outs, mut lses) = (Vec::new(), Vec::new());
     for row in 0..layout.batch() {
@@ -92,7 +98,7 @@ impl<'a> Row<'a> {
 
     fn slice(&self, x: &Tensor<2>) -> Tensor<2> {
         let seq = self.layout.seq();
-        x.clone().slice([self.row * seq..(self.row + 1) * seq])
+        x.clone().slice_dim(0, self.row * seq..(self.row + 1) * seq)
     }
 
     /// `[T, Hq * D]` -> `[Hkv, G * S, D]`

@@ -92,20 +92,24 @@ impl<E: Real> WithSimd for Backward<'_, E> {
         let values = gather_heads(self.inputs.v, self.layout, sizes);
         let tasks = plan(self.layout, sizes, PANELS * panel_width::<S>(), self.threads);
         let longest = tasks.iter().map(|task| task.dkv.len()).max().unwrap_or(0);
-        tasks::run(&tasks, || Scratch::new::<S>(sizes, longest, self.spec.soft_cap.is_some()), |scratch, task| {
-            let document = self.layout.document_range(task.document);
-            let head = (task.kv_head * self.layout.num_tokens() + document.start) * sizes.width;
-            let len = document.len() * sizes.width;
-            let columns = Columns {
-                sizes,
-                kv_head: task.kv_head,
-                document: self.layout.document(task.document),
-                window: self.spec.window,
-            };
-            let (keys, values) = (&keys.get()[head..head + len], &values.get()[head..head + len]);
-            // SAFETY: `S` was chosen by `AutoArch`, so the CPU has its features.
-            unsafe { S::vectorize(Run { backward: &self, task, columns, keys, values, scratch }) }
-        });
+        tasks::run(
+            &tasks,
+            || Scratch::new::<S>(sizes, longest, self.spec.soft_cap.is_some()),
+            |scratch, task| {
+                let document = self.layout.document_range(task.document);
+                let head = (task.kv_head * self.layout.num_tokens() + document.start) * sizes.width;
+                let len = document.len() * sizes.width;
+                let columns = Columns {
+                    sizes,
+                    kv_head: task.kv_head,
+                    document: self.layout.document(task.document),
+                    window: self.spec.window,
+                };
+                let (keys, values) = (&keys.get()[head..head + len], &values.get()[head..head + len]);
+                // SAFETY: `S` was chosen by `AutoArch`, so the CPU has its features.
+                unsafe { S::vectorize(Run { backward: &self, task, columns, keys, values, scratch }) }
+            },
+        );
     }
 }
 
@@ -260,8 +264,18 @@ impl<E: Real> Run<'_, E> {
         let (columns, scratch, panel) = (&self.columns, &mut *self.scratch, panel_width::<S>());
         for (p, start) in range.clone().step_by(panel).enumerate() {
             let (columns_of_panel, at) = (start..range.end.min(start + panel), p * width * panel);
-            columns.pack_transposed(q, columns_of_panel.clone(), panel, &mut scratch.queries_transposed.get_mut()[at..]);
-            columns.pack_transposed(dout, columns_of_panel, panel, &mut scratch.douts_transposed.get_mut()[at..]);
+            columns.pack_transposed(
+                q,
+                columns_of_panel.clone(),
+                panel,
+                &mut scratch.queries_transposed.get_mut()[at..],
+            );
+            columns.pack_transposed(
+                dout,
+                columns_of_panel,
+                panel,
+                &mut scratch.douts_transposed.get_mut()[at..],
+            );
         }
         columns.pack_rows(q, range.clone(), range.len(), scratch.queries.get_mut());
         columns.pack_rows(dout, range.clone(), range.len(), scratch.douts.get_mut());
@@ -311,7 +325,8 @@ impl<E: Real> Run<'_, E> {
         let at = p * width * panel;
         let keys = &self.keys[visible.start * width..];
         by_key(keys, &scratch.queries_transposed.get()[at..], &mut *probabilities).run::<S>();
-        by_key(&self.values[visible.start * width..], &scratch.douts_transposed.get()[at..], &mut *dscores).run::<S>();
+        by_key(&self.values[visible.start * width..], &scratch.douts_transposed.get()[at..], &mut *dscores)
+            .run::<S>();
 
         let soft_cap = self.backward.spec.soft_cap.map(|cap| cap as f32);
         let slopes = &mut scratch.slopes.get_mut()[..if soft_cap.is_some() { KEY_BLOCK * stride } else { 0 }];
@@ -323,11 +338,17 @@ impl<E: Real> Run<'_, E> {
             }
         }
         mask_scores::<S>(probabilities, stride, visible.clone(), bounds);
-        let statistics = (&scratch.lse.get()[p * panel..][..panel], &scratch.delta.get()[p * panel..][..panel]);
+        let statistics =
+            (&scratch.lse.get()[p * panel..][..panel], &scratch.delta.get()[p * panel..][..panel]);
         for row in 0..visible.len() {
             let slopes = soft_cap.map(|_| &slopes[row * panel..][..panel]);
             let at = row * stride;
-            differentiate::<S>(&mut probabilities[at..at + panel], &mut dscores[at..at + panel], statistics, slopes);
+            differentiate::<S>(
+                &mut probabilities[at..at + panel],
+                &mut dscores[at..at + panel],
+                statistics,
+                slopes,
+            );
         }
         if !self.task.dq.is_empty() {
             Product {
@@ -370,7 +391,8 @@ impl<E: Real> Run<'_, E> {
         let Sizes { head_dim, width, .. } = self.columns.sizes;
         for (i, column) in range.enumerate() {
             let at = self.columns.head_index(column) * head_dim;
-            let features = self.scratch.dq.get()[i / panel * width * panel + i % panel..].iter().step_by(panel);
+            let features =
+                self.scratch.dq.get()[i / panel * width * panel + i % panel..].iter().step_by(panel);
             // SAFETY: each (token, query head) belongs to one column of one task that computes dq.
             let dq = unsafe { self.backward.dq.range(at, head_dim) };
             dq.iter_mut().zip(features).for_each(|(out, &feature)| *out = E::from_f32(feature));
@@ -382,7 +404,8 @@ impl<E: Real> Run<'_, E> {
         for (i, &token) in self.columns.document[self.task.dkv.clone()].iter().enumerate() {
             let at = (token as usize * num_kv_heads + self.columns.kv_head) * head_dim;
             // SAFETY: each (token, kv head) belongs to one task that computes dk and dv.
-            let (dk, dv) = unsafe { (self.backward.dk.range(at, head_dim), self.backward.dv.range(at, head_dim)) };
+            let (dk, dv) =
+                unsafe { (self.backward.dk.range(at, head_dim), self.backward.dv.range(at, head_dim)) };
             for (out, sums) in [(dk, &self.scratch.dk), (dv, &self.scratch.dv)] {
                 let sums = &sums.get()[i * width..][..head_dim];
                 out.iter_mut().zip(sums).for_each(|(out, &sum)| *out = E::from_f32(sum));
@@ -404,7 +427,7 @@ fn differentiate<S: Simd>(
         let p = exp(load::<S>(scores, at) - load(statistics.0, at));
         let mut ds = p * (load::<S>(gradients, at) - load(statistics.1, at));
         if let Some(slopes) = slopes {
-            ds = ds * load(slopes, at);
+            ds *= load(slopes, at);
         }
         store::<S>(scores, at, p);
         store::<S>(gradients, at, ds);

@@ -68,21 +68,25 @@ impl<E: Real> WithSimd for Forward<'_, E> {
         let keys = gather_heads(self.k, self.layout, sizes);
         let values = gather_heads(self.v, self.layout, sizes);
         let tasks = plan(self.layout, sizes, PANELS_PER_TASK * panel_width::<S>());
-        tasks::run(&tasks, || Scratch::new::<S>(sizes), |scratch, task| {
-            let document = self.layout.document_range(task.document);
-            let head = (task.kv_head * self.layout.num_tokens() + document.start) * sizes.width;
-            let len = document.len() * sizes.width;
-            let columns = Columns {
-                sizes,
-                kv_head: task.kv_head,
-                document: self.layout.document(task.document),
-                window: self.spec.window,
-            };
-            let (keys, values) = (&keys.get()[head..head + len], &values.get()[head..head + len]);
-            let run = Run { forward: &self, columns, range: task.columns.clone(), keys, values, scratch };
-            // SAFETY: `S` was chosen by `AutoArch`, so the CPU has its features.
-            unsafe { S::vectorize(run) }
-        });
+        tasks::run(
+            &tasks,
+            || Scratch::new::<S>(sizes),
+            |scratch, task| {
+                let document = self.layout.document_range(task.document);
+                let head = (task.kv_head * self.layout.num_tokens() + document.start) * sizes.width;
+                let len = document.len() * sizes.width;
+                let columns = Columns {
+                    sizes,
+                    kv_head: task.kv_head,
+                    document: self.layout.document(task.document),
+                    window: self.spec.window,
+                };
+                let (keys, values) = (&keys.get()[head..head + len], &values.get()[head..head + len]);
+                let run = Run { forward: &self, columns, range: task.columns.clone(), keys, values, scratch };
+                // SAFETY: `S` was chosen by `AutoArch`, so the CPU has its features.
+                unsafe { S::vectorize(run) }
+            },
+        );
     }
 }
 
@@ -163,7 +167,12 @@ impl<E: Real> WithSimd for Run<'_, E> {
         for p in 0..panels {
             let columns_of_panel = range.start + p * panel..range.end.min(range.start + (p + 1) * panel);
             columns.bounds(columns_of_panel.clone(), &mut scratch.bounds[p]);
-            columns.pack_transposed(forward.q, columns_of_panel, panel, &mut scratch.queries.get_mut()[p * state..]);
+            columns.pack_transposed(
+                forward.q,
+                columns_of_panel,
+                panel,
+                &mut scratch.queries.get_mut()[p * state..],
+            );
         }
         max[..panels * panel].fill(LOWEST);
         sum[..panels * panel].fill(0.0);
@@ -276,7 +285,7 @@ fn softmax<S: Simd>(scores: &mut [f32], max: &mut [f32], sum: &mut [f32], factor
         for j in 0..VECTORS {
             let p = exp(load::<S>(row, j * lanes) - new_max[j]);
             store::<S>(row, j * lanes, p);
-            block_sum[j] = block_sum[j] + p;
+            block_sum[j] += p;
         }
     }
     for j in 0..VECTORS {

@@ -42,7 +42,14 @@ impl Layout {
                 tokens.extend(members);
             }
         }
-        Self { batch, seq, segment_ids: segment_ids.to_vec(), positions: positions.to_vec(), tokens, documents }
+        Self {
+            batch,
+            seq,
+            segment_ids: segment_ids.to_vec(),
+            positions: positions.to_vec(),
+            tokens,
+            documents,
+        }
     }
 
     /// One document per row, positions counting from 0.
@@ -83,7 +90,8 @@ impl Layout {
 
     /// Number of (query, key) pairs that the mask lets through, per head: the work of attention.
     pub fn visible_pairs(&self, window: Option<usize>) -> u64 {
-        let pairs = |query: usize, document: &[u32]| (query + 1 - first_visible(document, query, window)) as u64;
+        let pairs =
+            |query: usize, document: &[u32]| (query + 1 - first_visible(document, query, window)) as u64;
         (0..self.num_documents())
             .map(|document| self.document(document))
             .map(|document| (0..document.len()).map(|query| pairs(query, document)).sum::<u64>())
@@ -144,10 +152,7 @@ mod tests {
 
     #[test]
     fn runs_are_documents_and_rows_do_not_mix() {
-        assert_eq!(
-            documents(&[1, 1, 2, 0, 1, 1, 1, 1], 2),
-            [vec![0, 1], vec![2], vec![3], vec![4, 5, 6, 7]]
-        );
+        assert_eq!(documents(&[1, 1, 2, 0, 1, 1, 1, 1], 2), [vec![0, 1], vec![2], vec![3], vec![4, 5, 6, 7]]);
     }
 
     #[test]

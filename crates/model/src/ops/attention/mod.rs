@@ -23,6 +23,7 @@ mod product;
 mod tasks;
 mod vector;
 
+use crate::profile::{Kind, span};
 use burn::tensor::Tensor;
 use mt_config::AttentionKernel;
 
@@ -57,7 +58,13 @@ pub struct Spec {
 ///
 /// # Panics
 /// When a tensor's shape doesn't follow from `layout` and `spec`.
-pub fn forward(q: Tensor<2>, k: Tensor<2>, v: Tensor<2>, layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+pub fn forward(
+    q: Tensor<2>,
+    k: Tensor<2>,
+    v: Tensor<2>,
+    layout: &Layout,
+    spec: &Spec,
+) -> (Tensor<2>, Tensor<2>) {
     let _span = span(Kind::Attention, "attention.forward");
     check(&q, [&k, &v], layout, spec);
     if spec.kernel == AttentionKernel::DotProduct {
@@ -87,7 +94,11 @@ pub fn backward(
 ) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
     let _span = span(Kind::Attention, "attention.backward");
     check(&q, [&k, &v], layout, spec);
-    assert_eq!((out.dims(), dout.dims()), (q.dims(), q.dims()), "output and its gradient have the shape of the queries");
+    assert_eq!(
+        (out.dims(), dout.dims()),
+        (q.dims(), q.dims()),
+        "output and its gradient have the shape of the queries"
+    );
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::backward(q, k, v, dout, layout, spec);
     }
@@ -104,14 +115,24 @@ fn check(q: &Tensor<2>, keys_and_values: [&Tensor<2>; 2], layout: &Layout, spec:
         "num_kv_heads {num_kv_heads} must divide num_query_heads {num_query_heads}"
     );
     assert_ne!(window, Some(0), "a sliding window holds the query itself at least");
-    assert_eq!(q.dims(), [layout.num_tokens(), num_query_heads * head_dim], "queries are [tokens, heads * head_dim]");
+    assert_eq!(
+        q.dims(),
+        [layout.num_tokens(), num_query_heads * head_dim],
+        "queries are [tokens, heads * head_dim]"
+    );
     for tensor in keys_and_values {
         let expected = [layout.num_tokens(), num_kv_heads * head_dim];
         assert_eq!(tensor.dims(), expected, "keys and values are [tokens, kv heads * head_dim]");
     }
 }
 
-fn flash_forward<E: Real>(q: &Host, k: &Host, v: &Host, layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+fn flash_forward<E: Real>(
+    q: &Host,
+    k: &Host,
+    v: &Host,
+    layout: &Layout,
+    spec: &Spec,
+) -> (Tensor<2>, Tensor<2>) {
     let lse_dims = [layout.num_tokens(), spec.num_query_heads];
     let mut out = vec![E::from_f32(0.0); layout.num_tokens() * spec.num_query_heads * spec.head_dim];
     let mut lse = vec![0.0; lse_dims[0] * lse_dims[1]];

@@ -86,7 +86,13 @@ impl Columns<'_> {
 
     /// Copies columns of `x`, `[tokens, query heads * head_dim]`, to `out`, `[head_dim, panel]`; `out` is as wide as a
     /// panel and columns past the range are zero.
-    pub(super) fn pack_transposed<E: Real>(&self, x: &[E], range: Range<usize>, panel: usize, out: &mut [f32]) {
+    pub(super) fn pack_transposed<E: Real>(
+        &self,
+        x: &[E],
+        range: Range<usize>,
+        panel: usize,
+        out: &mut [f32],
+    ) {
         let head_dim = self.sizes.head_dim;
         if range.len() < panel {
             out[..head_dim * panel].fill(0.0);
@@ -153,7 +159,8 @@ pub(super) fn gather_heads<E: Real>(x: &[E], layout: &Layout, sizes: Sizes) -> A
         return gathered;
     }
     const TOKENS_PER_TASK: usize = 256;
-    let heads = gathered.get_mut()[..num_kv_heads * tokens.len() * width].par_chunks_exact_mut(tokens.len() * width);
+    let heads =
+        gathered.get_mut()[..num_kv_heads * tokens.len() * width].par_chunks_exact_mut(tokens.len() * width);
     heads.enumerate().for_each(|(head, out)| {
         let chunks = out.par_chunks_mut(TOKENS_PER_TASK * width).zip(tokens.par_chunks(TOKENS_PER_TASK));
         chunks.for_each(|(out, tokens)| {

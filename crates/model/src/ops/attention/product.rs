@@ -139,7 +139,8 @@ unsafe fn tile<S: Simd, const M: usize, const N: usize>(
 ) {
     let lanes = S::lanes32();
     let mut sums = [[splat::<S>(0.0); N]; M];
-    let (a_row, a_depth, b_stride, c_stride) = (product.a.row, product.a.depth, product.b_stride, product.c_stride);
+    let (a_row, a_depth, b_stride, c_stride) =
+        (product.a.row, product.a.depth, product.b_stride, product.c_stride);
     // SAFETY: all offsets lie inside the slices by `check`.
     unsafe {
         let c = c.add(row * c_stride + column);
@@ -154,7 +155,7 @@ unsafe fn tile<S: Simd, const M: usize, const N: usize>(
             for j in 0..N {
                 let factor: V<S> = vload_unaligned(factors.as_ptr().add(column + j * lanes));
                 for sums in &mut sums {
-                    sums[j] = sums[j] * factor;
+                    sums[j] *= factor;
                 }
             }
         }

@@ -25,7 +25,11 @@ pub(super) struct Kernel {
 /// One row per token: its target and weight.
 pub(super) fn rows(targets: &Tensor<1, Int>, weights: &Tensor<1>) -> Vec<Row> {
     let weights = weights.to_data();
-    integers(targets).into_iter().zip(weights.iter::<f32>()).map(|(target, weight)| Row::new(target, weight)).collect()
+    integers(targets)
+        .into_iter()
+        .zip(weights.iter::<f32>())
+        .map(|(target, weight)| Row::new(target, weight))
+        .collect()
 }
 
 pub(super) fn logits(h: &Host, kernel: &Kernel, spec: &Spec) -> Host {
@@ -43,7 +47,13 @@ pub(super) fn forward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, spec: &Spec
     operands.sums(&rows)
 }
 
-pub(super) fn forward_backward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, factor: f32, spec: &Spec) -> Backward {
+pub(super) fn forward_backward(
+    h: &Host,
+    kernel: &Kernel,
+    mut rows: Vec<Row>,
+    factor: f32,
+    spec: &Spec,
+) -> Backward {
     let operands = Operands::new(h, kernel, spec);
     let [tokens, e, v] = operands.shape();
     let mut dh = Buffer::zeroed(tokens * e);
@@ -57,7 +67,9 @@ pub(super) fn forward_backward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, fa
             product(da, w.transpose(), ViewMut::new(dh, [tokens.len(), e]), Output::Add);
             match kernel.tied {
                 true => product(da.transpose(), h, ViewMut::new(&mut dw, [v, e]).rows(columns), Output::Add),
-                false => product(h.transpose(), da, ViewMut::new(&mut dw, [e, v]).columns(columns), Output::Add),
+                false => {
+                    product(h.transpose(), da, ViewMut::new(&mut dw, [e, v]).columns(columns), Output::Add)
+                }
             }
         }
     });

@@ -123,9 +123,13 @@ pub fn forward_backward(
 ) -> Backward {
     let (w, tied) = head.into_parts();
     match hosts([h, w]) {
-        Ok([h, w]) => {
-            cpu::forward_backward(&h, &cpu::Kernel { w, tied }, cpu::rows(targets, weights), factor as f32, spec)
-        }
+        Ok([h, w]) => cpu::forward_backward(
+            &h,
+            &cpu::Kernel { w, tied },
+            cpu::rows(targets, weights),
+            factor as f32,
+            spec,
+        ),
         Err([h, w]) => plain::forward_backward(h, Head::from_parts(w, tied), targets, weights, factor, spec),
     }
 }

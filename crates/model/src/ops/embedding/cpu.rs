@@ -44,12 +44,15 @@ pub(super) fn backward(ids: &[i64], dy: &Host, vocab: usize) -> Host {
     Host::new(table, [vocab, cols])
 }
 
+/// A row of the table and the places, as `(id, token)`, that look it up.
+type RowOfGroup<'a> = (&'a mut [f32], &'a [(usize, usize)]);
+
 /// Pairs each run of one id in `order` with that id's row of the table.
 fn rows_of_groups<'a>(
     mut table: &'a mut [f32],
     cols: usize,
     order: &'a [(usize, usize)],
-) -> Vec<(&'a mut [f32], &'a [(usize, usize)])> {
+) -> Vec<RowOfGroup<'a>> {
     let mut first = 0; // the id of the first row that `table` still holds
     order
         .chunk_by(|a, b| a.0 == b.0)

@@ -48,8 +48,13 @@ impl Kernel {
     }
 }
 
-static PORTABLE: Kernel =
-    Kernel { rows: 4, cols: 8, run: portable, pack_rows: pack::<4, Portable>, pack_cols: pack::<8, Portable> };
+static PORTABLE: Kernel = Kernel {
+    rows: 4,
+    cols: 8,
+    run: portable,
+    pack_rows: pack::<4, Portable>,
+    pack_cols: pack::<8, Portable>,
+};
 
 /// Plain Rust, which compilers turn into 128-bit vector code.
 unsafe fn portable(a: &[f32], b: &[f32], tile: Tile) {
@@ -74,7 +79,8 @@ impl Tile {
     pub(super) unsafe fn write<const R: usize, const C: usize>(self, sums: &[[f32; C]; R]) {
         for (i, sums) in sums.iter().enumerate().take(self.rows) {
             // SAFETY: row i of the tile exists, and the tile is exclusively the caller's.
-            let row = unsafe { std::slice::from_raw_parts_mut(self.start.add(i * self.row_stride), self.cols) };
+            let row =
+                unsafe { std::slice::from_raw_parts_mut(self.start.add(i * self.row_stride), self.cols) };
             for (c, sum) in row.iter_mut().zip(sums) {
                 *c = if self.add { *c + sum } else { *sum };
             }

@@ -64,7 +64,13 @@ impl<'a> View<'a> {
 
     /// The transpose, without a copy.
     pub(crate) fn transpose(self) -> Self {
-        Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+        Self {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
     }
 
     /// Some columns, without a copy.
@@ -163,7 +169,9 @@ pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
             let a = a.columns(inner);
             with_packed_columns(kernel, b, |packed| {
                 let tasks: Vec<_> = even_cuts(m, ROWS, kernel.rows)
-                    .flat_map(|rows| even_cuts(cols.len(), TASK_COLS, kernel.cols).map(move |cols| (rows.clone(), cols)))
+                    .flat_map(|rows| {
+                        even_cuts(cols.len(), TASK_COLS, kernel.cols).map(move |cols| (rows.clone(), cols))
+                    })
                     .collect();
                 tasks.into_par_iter().for_each(|(rows, task_cols)| {
                     // SAFETY: tasks cover disjoint parts of c, which is exclusively borrowed for this call.
@@ -181,7 +189,8 @@ fn with_packed_columns(kernel: &Kernel, b: View, body: impl FnOnce(&[f32])) {
     let panel = b.rows * kernel.cols;
     let len = b.cols.div_ceil(kernel.cols) * panel;
     // Large products all take a block of one size, which is reused whatever their shapes are.
-    let mut packed = Buffer::new(if len * size_of::<f32>() < POOLED_BYTES { len } else { len.max(DEPTH * COLS) });
+    let mut packed =
+        Buffer::new(if len * size_of::<f32>() < POOLED_BYTES { len } else { len.max(DEPTH * COLS) });
     packed[..len].par_chunks_mut(PANELS * panel).enumerate().for_each(|(i, panels)| {
         let start = i * PANELS * kernel.cols;
         let columns = b.columns(start..b.cols.min(start + PANELS * kernel.cols));

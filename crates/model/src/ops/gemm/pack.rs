@@ -96,7 +96,9 @@ fn panels<const H: usize, T: Transpose, S: Source>(a: View, elements: &[S::Store
         (row_stride, col_stride) => {
             for (i, panel) in full.chunks_exact_mut(a.cols * H).enumerate() {
                 for (p, out) in panel.as_chunks_mut::<H>().0.iter_mut().enumerate() {
-                    *out = std::array::from_fn(|j| S::widen(elements[(i * H + j) * row_stride + p * col_stride]));
+                    *out = std::array::from_fn(|j| {
+                        S::widen(elements[(i * H + j) * row_stride + p * col_stride])
+                    });
                 }
             }
         }
@@ -109,7 +111,12 @@ fn panels<const H: usize, T: Transpose, S: Source>(a: View, elements: &[S::Store
 
 /// Packs panels whose H elements of one p lie side by side.
 #[inline(always)]
-fn interleaved<const H: usize, S: Source>(packed: &mut [f32], depth: usize, elements: &[S::Stored], stride: usize) {
+fn interleaved<const H: usize, S: Source>(
+    packed: &mut [f32],
+    depth: usize,
+    elements: &[S::Stored],
+    stride: usize,
+) {
     for start in (0..depth).step_by(BLOCK) {
         let end = depth.min(start + BLOCK);
         for (i, panel) in packed.chunks_exact_mut(depth * H).enumerate() {

@@ -8,8 +8,6 @@ use crate::ops::memory::Buffer;
 use crate::ops::real::Real;
 use crate::ops::vector::{sigmoid, tanh, vectorized};
 
-
-
 /// Runs `$body` with the type alias `$A` standing for the activation.
 macro_rules! by_activation {
     ($act:expr, $A:ident => $body:expr) => {

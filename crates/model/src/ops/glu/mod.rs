@@ -31,7 +31,12 @@ pub fn forward(gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor
 }
 
 /// Gradients of both branches. `gate, up, dh: [T, M]` -> (`dgate`, `dup`), `[T, M]` of gate's type.
-pub fn backward(gate: Tensor<2>, up: Tensor<2>, activation: Activation, dh: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+pub fn backward(
+    gate: Tensor<2>,
+    up: Tensor<2>,
+    activation: Activation,
+    dh: Tensor<2>,
+) -> (Tensor<2>, Tensor<2>) {
     let _span = span(Kind::Operation, "glu.backward");
     match hosts([gate, up, dh]) {
         Ok([gate, up, dh]) => {

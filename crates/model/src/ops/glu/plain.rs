@@ -12,7 +12,12 @@ pub(super) fn forward(gate: Tensor<2>, up: Tensor<2>, act: Activation) -> Tensor
     (value(gate.cast(DType::F32), act) * up.cast(DType::F32)).cast(dtype)
 }
 
-pub(super) fn backward(gate: Tensor<2>, up: Tensor<2>, act: Activation, dh: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+pub(super) fn backward(
+    gate: Tensor<2>,
+    up: Tensor<2>,
+    act: Activation,
+    dh: Tensor<2>,
+) -> (Tensor<2>, Tensor<2>) {
     let dtype = gate.dtype();
     let (gate, up, dh) = (gate.cast(DType::F32), up.cast(DType::F32), dh.cast(DType::F32));
     let dup = dh.clone() * value(gate.clone(), act);

@@ -17,7 +17,8 @@ pub(super) fn apply(
         true => ([tokens, heads, half, 2], [tokens, 1, half, 1], 3),
         false => ([tokens, heads, 2, half], [tokens, 1, 1, half], 2),
     };
-    let at_positions = |values: &Tensor<2>| -> Tensor<4> { values.clone().select(0, positions.clone()).reshape(angles) };
+    let at_positions =
+        |values: &Tensor<2>| -> Tensor<4> { values.clone().select(0, positions.clone()).reshape(angles) };
     let cos = at_positions(&table.cos);
     let sin = match direction {
         Direction::Forward => at_positions(&table.sin),

@@ -45,7 +45,14 @@ fn grouped_queries_of_any_ratio() {
 
 #[test]
 fn documents_padding_and_rows() {
-    let ids: Vec<i32> = [1; 50].into_iter().chain([2; 1]).chain([3; 99]).chain([0; 10]).chain([5; 150]).chain([0; 10]).collect();
+    let ids: Vec<i32> = [1; 50]
+        .into_iter()
+        .chain([2; 1])
+        .chain([3; 99])
+        .chain([0; 10])
+        .chain([5; 150])
+        .chain([0; 10])
+        .collect();
     check(&Layout::new(&ids, &[0; 320], 2, 160), &spec(4, 2, 32), 10);
     // Ids in any order, and ids that come back.
     let ids: Vec<i32> = (0..300).map(|i| [4, 4, 1, 0, 4, 2, 1, 7][(i / 3) % 8]).collect();

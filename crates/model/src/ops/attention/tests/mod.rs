@@ -4,9 +4,9 @@ mod kernels;
 mod properties;
 mod tensors;
 
+use super::super::real::Real;
 use super::flash_backward::{Gradients, Inputs, backward};
 use super::flash_forward::forward;
-use super::super::real::Real;
 use super::{Layout, Spec};
 use mt_config::AttentionKernel;
 
@@ -56,7 +56,8 @@ pub(super) fn spec(num_query_heads: usize, num_kv_heads: usize, head_dim: usize)
 
 /// Scores of a few units, as in training.
 pub(super) fn data(seed: u64, tokens: usize, spec: &Spec) -> Data<f32> {
-    let (queries, keys) = (tokens * spec.num_query_heads * spec.head_dim, tokens * spec.num_kv_heads * spec.head_dim);
+    let (queries, keys) =
+        (tokens * spec.num_query_heads * spec.head_dim, tokens * spec.num_kv_heads * spec.head_dim);
     let scale = 4.0 / (spec.head_dim as f32).sqrt();
     Data {
         q: random(seed, queries).into_iter().map(|x| x * scale).collect(),
@@ -115,7 +116,8 @@ pub(super) fn reference(data: &Data<f64>, layout: &Layout, spec: &Spec) -> Refer
             let (qi, g) = ((t * hq + h) * d, h / (hq / hkv));
             let key = |k: usize| (k * hkv + g) * d..(k * hkv + g) * d + d;
             let raw: Vec<f64> = visible.iter().map(|&k| dot(&data.q[qi..qi + d], &data.k[key(k)])).collect();
-            let s: Vec<f64> = raw.iter().map(|&s| spec.soft_cap.map_or(s, |cap| cap * (s / cap).tanh())).collect();
+            let s: Vec<f64> =
+                raw.iter().map(|&s| spec.soft_cap.map_or(s, |cap| cap * (s / cap).tanh())).collect();
             let max = s.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let lse = max + s.iter().map(|s| (s - max).exp()).sum::<f64>().ln();
             r.lse[t * hq + h] = lse;

@@ -16,7 +16,8 @@ fn reference_gradients_are_finite_differences() {
             out.iter().zip(&data.dout).map(|(x, y)| x * y).sum()
         };
         let gradients = reference(&data, &layout, &spec);
-        let fields: [(fn(&mut Data<f64>) -> &mut Vec<f64>, fn(&Reference) -> &Vec<f64>); 3] =
+        type Field = (fn(&mut Data<f64>) -> &mut Vec<f64>, fn(&Reference) -> &Vec<f64>);
+        let fields: [Field; 3] =
             [(|d| &mut d.q, |r| &r.dq), (|d| &mut d.k, |r| &r.dk), (|d| &mut d.v, |r| &r.dv)];
         for (field, gradient) in fields {
             for (i, &expected) in gradient(&gradients).iter().enumerate() {
@@ -74,7 +75,11 @@ fn documents_do_not_leak() {
                     x[i] = poison.unwrap_or(new[i]);
                 }
             }
-            assert_eq!(results_of(&flash(&after, &layout, &spec, 1), &others, &spec), expected, "document {changed}");
+            assert_eq!(
+                results_of(&flash(&after, &layout, &spec, 1), &others, &spec),
+                expected,
+                "document {changed}"
+            );
         }
     }
     // The third document alone in its row.

@@ -12,7 +12,7 @@ fn tensors(data: &Data<f32>, tokens: usize, device: &Device) -> [Tensor<2>; 4] {
 }
 
 fn values(x: &Tensor<2>) -> Vec<f32> {
-    x.clone().cast(DType::F32).into_data().to_vec().expect("float32 values")
+    x.clone().cast(DType::F32).into_data().try_to_vec().expect("float32 values")
 }
 
 fn cases() -> Vec<(Layout, Spec)> {
@@ -22,7 +22,10 @@ fn cases() -> Vec<(Layout, Spec)> {
         (packed(&[60, 1, 29]), spec(6, 2, 18)),
         (packed(&[60, 29]), Spec { window: Some(9), ..spec(4, 1, 16) }),
         (packed(&[60, 29]), Spec { soft_cap: Some(2.0), ..spec(4, 2, 16) }),
-        (Layout::new(&mixed, &[0; 120], 2, 60), Spec { soft_cap: Some(5.0), window: Some(30), ..spec(3, 1, 20) }),
+        (
+            Layout::new(&mixed, &[0; 120], 2, 60),
+            Spec { soft_cap: Some(5.0), window: Some(30), ..spec(3, 1, 20) },
+        ),
     ]
 }
 
@@ -80,7 +83,8 @@ fn bf16_keeps_its_type_and_follows_float32() {
     let layout = packed(&[90, 30]);
     for kernel in [AttentionKernel::Flash, AttentionKernel::DotProduct] {
         for float32 in [true, false] {
-            let spec = Spec { kernel, float32_logits: float32, float32_qk_product: float32, ..spec(4, 2, 32) };
+            let spec =
+                Spec { kernel, float32_logits: float32, float32_qk_product: float32, ..spec(4, 2, 32) };
             let wide = tensors(&data(33, 120, &spec), 120, &Device::flex());
             let narrow = wide.map(|x| x.cast(DType::BF16));
             let [q, k, v, dout] = narrow.clone();
@@ -91,8 +95,11 @@ fn bf16_keeps_its_type_and_follows_float32() {
             let [q, k, v, dout] = narrow.map(|x| values(&x));
             let expected = reference(&to_f64(&Data { q, k, v, dout }), &layout, &spec);
             // Scores of 4 rounded to bf16 are off by 2^-7, probabilities by as much.
-            let bound = if float32 || kernel == AttentionKernel::Flash { 2.0f64.powi(-7) } else { 2.0f64.powi(-4) };
-            for (ours, expected) in [(out, expected.out), (dq, expected.dq), (dk, expected.dk), (dv, expected.dv)] {
+            let bound =
+                if float32 || kernel == AttentionKernel::Flash { 2.0f64.powi(-7) } else { 2.0f64.powi(-4) };
+            for (ours, expected) in
+                [(out, expected.out), (dq, expected.dq), (dk, expected.dk), (dv, expected.dv)]
+            {
                 assert!(difference(&values(&ours), &expected) < bound, "{spec:?}");
             }
         }
