@@ -1,4 +1,5 @@
 //! Runs that are interrupted, killed, or started twice.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Training from the command line: what it prints, what it writes, how it ends.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

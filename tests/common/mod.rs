@@ -1,4 +1,5 @@
 //! Runs the real `mt-train` on tiny configurations in a temporary folder.
+#![allow(dead_code, reason = "every test binary uses some of it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

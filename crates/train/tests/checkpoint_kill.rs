@@ -1,4 +1,5 @@
 //! A process that does nothing but save checkpoints is killed again and again, and nothing that it had saved is lost.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use mt_train::checkpoint::{
     Checkpoint, CheckpointError, CheckpointFolder, Identity, Manifest, Saver, TensorSpec, TrainState,

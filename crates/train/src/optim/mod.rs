@@ -119,8 +119,9 @@ impl Optimizer {
         let gradients: Vec<Tensor<2>> =
             into_tensors(gradients).into_iter().map(|g| elementwise::cast(g, self.grad_dtype)).collect();
         let raw_grad_norm = norm(&gradients);
-        let clips =
-            0.0 < self.gradient_clipping_threshold && !(raw_grad_norm < self.gradient_clipping_threshold);
+        // As optax: a norm that isn't a number isn't below the threshold, so it spreads to all gradients.
+        let within = raw_grad_norm < self.gradient_clipping_threshold;
+        let clips = 0.0 < self.gradient_clipping_threshold && !within;
         let grad_scale = if clips { self.gradient_clipping_threshold / raw_grad_norm } else { 1.0 };
         let grad_norm = raw_grad_norm * grad_scale;
 

@@ -46,8 +46,11 @@ pub fn write(
     std::fs::write(path, page).map_err(|source| ReportError { action: "write", path: path.into(), source })
 }
 
-/// What is plotted: title, unit, scale, and the lines with their names.
-const PLOTS: &[(&str, &str, Scale, &[(&str, &str)])] = &[
+/// A plot: title, unit, scale, and the lines with their names.
+type PlotSpec = (&'static str, &'static str, Scale, &'static [(&'static str, &'static str)]);
+
+/// What is plotted.
+const PLOTS: &[PlotSpec] = &[
     ("Loss", "nats", Scale::Linear, &[("learning/loss", "training"), ("eval/avg_loss", "evaluation")]),
     ("Learning rate", "", Scale::Linear, &[("learning/current_learning_rate", "learning rate")]),
     (
