@@ -55,7 +55,7 @@ impl Masks {
     }
 }
 
-fn compile(key: &'static str, patterns: &[String]) -> Result<Vec<Regex>, PatternError> {
+pub(super) fn compile(key: &'static str, patterns: &[String]) -> Result<Vec<Regex>, PatternError> {
     let compile = |pattern: &String| {
         Regex::new(pattern).map_err(|source| PatternError { key, pattern: pattern.clone(), source })
     };

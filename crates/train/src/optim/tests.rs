@@ -141,8 +141,7 @@ fn masks_see_the_path_of_the_tree_that_scan_layers_shapes() {
 
 #[test]
 fn a_bad_pattern_is_named_with_its_key() {
-    let config = config(&[("adamw_mask", r#"["(?=x)"]"#.to_owned())]);
-    let error = Optimizer::new(&config, &tree(None, 1.0)).err().unwrap().to_string();
+    let error = masks::compile("adamw_mask", &["(?=x)".to_owned()]).unwrap_err().to_string();
     assert!(error.starts_with("adamw_mask: `(?=x)`"), "{error}");
 }
 

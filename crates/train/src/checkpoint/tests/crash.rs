@@ -24,7 +24,7 @@ fn a_crash_at_any_point_of_a_save_loses_nothing() {
         let died = fault::dies_after(points, || _ = commit_some(&folder, 2));
         assert_recovers(temp.path(), &[1], 2);
         if !died {
-            assert!(20 < points, "only {points} operations in a save");
+            assert!(15 < points, "only {points} operations in a save");
             return;
         }
     }
