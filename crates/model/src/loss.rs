@@ -4,7 +4,7 @@ use burn::tensor::{DType, Tensor};
 use mt_config::ModelConfig;
 
 use crate::batch::{BatchTensors, EPSILON};
-use crate::ops::{cross_entropy, embedding, rms_norm};
+use crate::ops::{cross_entropy, elementwise, embedding, rms_norm};
 use crate::params::Params;
 use crate::remat::Accounting;
 use crate::{burn_dtype, scan::HeadGradients};
@@ -50,7 +50,7 @@ pub(crate) struct HeadBackward {
 ///
 /// `use_iota_embed` needs no code: a product with one-hot rows adds zeros to the row that a gather copies.
 pub(crate) fn embed(config: &ModelConfig, params: &Params, batch: &BatchTensors) -> Tensor<2> {
-    let x = embedding::forward(&batch.inputs, &params.embedding).cast(burn_dtype(config.dtype));
+    let x = elementwise::cast(embedding::forward(&batch.inputs, &params.embedding), burn_dtype(config.dtype));
     with_dropout(batch, x, "embedding")
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn head_and_backward(
 
     let (logits_dense, embedding) = match params.logits_dense {
         Some(_) => (Some(head.dw), None),
-        None => (None, Some(head.dw.cast(TIED_HEAD).cast(DType::F32))),
+        None => (None, Some(elementwise::cast(elementwise::cast(head.dw, TIED_HEAD), DType::F32))),
     };
     HeadBackward {
         loss: LossOutput::new(batch, head.xent_sum, head.z_loss_sum),
@@ -115,7 +115,7 @@ pub(crate) fn logits(config: &ModelConfig, params: &Params, batch: &BatchTensors
 fn output_head(params: &Params) -> cross_entropy::Head {
     match &params.logits_dense {
         Some(kernel) => cross_entropy::Head::Dense(kernel.clone()),
-        None => cross_entropy::Head::Embedding(params.embedding.clone().cast(TIED_HEAD)),
+        None => cross_entropy::Head::Embedding(elementwise::cast(params.embedding.clone(), TIED_HEAD)),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::batch::BatchTensors;
 use crate::block::{Step, decoder_layer};
 use crate::init::init;
 use crate::loss::{self, LossOutput};
-use crate::ops::{attention, rope};
+use crate::ops::{attention, elementwise, rope};
 use crate::params::{LayerParams, Params};
 use crate::remat::{Checkpoint, Meter};
 use crate::vjp::Tape;
@@ -121,7 +121,7 @@ impl Model {
 
         let embedding = loss::embed_backward(&self.config, batch, dx);
         sink.embedding(match head.embedding {
-            Some(tied) => embedding + tied,
+            Some(tied) => elementwise::add(embedding, tied),
             None => embedding,
         });
         LossOutput { accounting: meter.accounting(), ..head.loss }
@@ -185,8 +185,11 @@ impl GradSink for Gradients {
         self.head = Some(match self.head.take() {
             None => new,
             Some(sum) => HeadGradients {
-                decoder_norm: sum.decoder_norm + new.decoder_norm,
-                logits_dense: sum.logits_dense.zip(new.logits_dense).map(|(sum, new)| sum + new),
+                decoder_norm: elementwise::add(sum.decoder_norm, new.decoder_norm),
+                logits_dense: sum
+                    .logits_dense
+                    .zip(new.logits_dense)
+                    .map(|(sum, new)| elementwise::add(sum, new)),
             },
         });
     }
@@ -197,14 +200,14 @@ impl GradSink for Gradients {
         }
         self.layers[i] = Some(match self.layers[i].take() {
             None => new,
-            Some(sum) => sum.zip(new).map(|(sum, new)| sum + new),
+            Some(sum) => sum.zip(new).map(|(sum, new)| elementwise::add(sum, new)),
         });
     }
 
     fn embedding(&mut self, new: Tensor<2>) {
         self.embedding = Some(match self.embedding.take() {
             None => new,
-            Some(sum) => sum + new,
+            Some(sum) => elementwise::add(sum, new),
         });
     }
 }

@@ -18,6 +18,7 @@ use std::rc::Rc;
 use burn::tensor::Tensor;
 use mt_config::Activations;
 
+use crate::ops::elementwise;
 use crate::remat::{Lease, Meter, Tracked};
 
 /// A value of the layer: a place on its tape.
@@ -191,7 +192,7 @@ impl<'a> Tape<'a> {
             for (input, cotangent) in node.inputs.iter().zip(cotangents) {
                 let sum = &mut self.nodes[input.0].cotangent;
                 *sum = Some(match sum.take() {
-                    Some(other) => other + cotangent,
+                    Some(other) => elementwise::add(other, cotangent),
                     None => cotangent,
                 });
             }

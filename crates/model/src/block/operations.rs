@@ -5,7 +5,7 @@ use mt_config::Activation;
 
 use super::Step;
 use crate::batch;
-use crate::ops::{attention, glu, linear, rms_norm, rope};
+use crate::ops::{attention, elementwise, glu, linear, rms_norm, rope};
 use crate::vjp::{Op, Reads, Value};
 
 /// The inputs of an operation of `N`.
@@ -196,7 +196,7 @@ pub(super) struct Add;
 impl Op for Add {
     fn forward(&self, inputs: Vec<Tensor<2>>) -> Value {
         let [x, y] = operands(inputs);
-        (x + y).into()
+        elementwise::add(x, y).into()
     }
 
     fn reads(&self) -> Reads {
