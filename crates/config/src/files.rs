@@ -127,7 +127,8 @@ impl<'a> Reader<'a> {
                 for parent in self.parents(&key, &list) {
                     let parent = source.sibling(&parent);
                     if !parent.exists() {
-                        let message = format!("`{name}` names {}, which isn't a file", parent.shown().display());
+                        let message =
+                            format!("`{name}` names {}, which isn't a file", parent.shown().display());
                         self.problems.push(Problem::new(key.place.clone(), message));
                         continue;
                     }

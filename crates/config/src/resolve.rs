@@ -41,11 +41,12 @@ fn tokenizer(resolved: &mut Resolved) {
     let untouched = resolved.place("tokenizer_type") == &Place::Default;
     if resolved.text("tokenizer_path").contains("tokenizer_llama3.tiktoken") {
         resolved.derive("tokenizer_type", "tiktoken", "tokenizer_path");
-    } else if resolved.text("tokenizer_path").is_empty() && untouched {
-        if let Some(repository) = presets::tokenizer(resolved.text("model_name")) {
-            resolved.derive("tokenizer_path", &repository, "model_name");
-            resolved.derive("tokenizer_type", "huggingface", "model_name");
-        }
+    } else if resolved.text("tokenizer_path").is_empty()
+        && untouched
+        && let Some(repository) = presets::tokenizer(resolved.text("model_name"))
+    {
+        resolved.derive("tokenizer_path", &repository, "model_name");
+        resolved.derive("tokenizer_type", "huggingface", "model_name");
     }
 }
 

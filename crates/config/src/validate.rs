@@ -161,7 +161,7 @@ impl Checks<'_> {
 
     fn schedule(&mut self) {
         let c = self.config;
-        
+
         self.require(c.steps >= 0, "steps", || {
             "must be 0 or more, or -1 with learning_rate_schedule_steps".to_owned()
         });
@@ -201,7 +201,9 @@ impl Checks<'_> {
                 // The last line says what is wrong, the ones above it draw where.
                 let reason = error.to_string();
                 let reason = reason.lines().last().unwrap_or_default().to_owned();
-                self.require(false, "adamw_mask", || format!("`{pattern}` isn't a regular expression: {reason}"));
+                self.require(false, "adamw_mask", || {
+                    format!("`{pattern}` isn't a regular expression: {reason}")
+                });
             }
         }
     }

@@ -73,8 +73,11 @@ impl Activity {
         Self {
             kept: tokens * layers * placed(Placement::Device),
             offloaded: tokens * layers * placed(Placement::Offload),
-            working: tokens * layer_working(model, policy).max(head_working(model)) + head_tile(config, model, tokens),
-            recomputed_flops: recomputed * (tokens * layers) as f64 * config.gradient_accumulation_steps as f64,
+            working: tokens * layer_working(model, policy).max(head_working(model))
+                + head_tile(config, model, tokens),
+            recomputed_flops: recomputed
+                * (tokens * layers) as f64
+                * config.gradient_accumulation_steps as f64,
         }
     }
 }

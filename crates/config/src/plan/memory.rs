@@ -66,7 +66,8 @@ impl MemoryPlan {
     pub(super) fn of(config: &Config, model: &ModelConfig, parameters: &Parameters, tokens: u64) -> Self {
         let mut names: Vec<RematPolicyName> = Vec::new();
         for (_, name) in RematPolicyName::VALUES {
-            let described = *name != RematPolicyName::Custom || config.remat_policy == RematPolicyName::Custom;
+            let described =
+                *name != RematPolicyName::Custom || config.remat_policy == RematPolicyName::Custom;
             if described && !names.contains(name) {
                 names.push(*name);
             }

@@ -26,8 +26,10 @@ impl Parameters {
         let [hq, hkv, layers] =
             [model.num_query_heads, model.num_kv_heads, model.num_decoder_layers].map(|n| n as u64);
         let outside = |name, count| Parameter { name, count, in_layers: false, is_matrix: false };
-        let vector = |name, count: u64| Parameter { name, count: count * layers, in_layers: true, is_matrix: false };
-        let matrix = |name, count: u64| Parameter { name, count: count * layers, in_layers: true, is_matrix: true };
+        let vector =
+            |name, count: u64| Parameter { name, count: count * layers, in_layers: true, is_matrix: false };
+        let matrix =
+            |name, count: u64| Parameter { name, count: count * layers, in_layers: true, is_matrix: true };
 
         let mut kinds = vec![
             outside("token_embedder/embedding", v * e),

@@ -61,7 +61,11 @@ fn differences(text: &mut String) {
     text.push_str("## Where a default or a rule differs from MaxText's\n\n| key | here | MaxText | why |\n|---|---|---|---|\n");
     for difference in keys::DIFFERENCES {
         let here = keys::find(difference.key).map_or("", |spec| spec.default);
-        let _ = writeln!(text, "| `{}` | `{here}` | `{}` | {} |", difference.key, difference.maxtext, difference.why);
+        let _ = writeln!(
+            text,
+            "| `{}` | `{here}` | `{}` | {} |",
+            difference.key, difference.maxtext, difference.why
+        );
     }
     text.push('\n');
     for rule in keys::RULES {
@@ -77,7 +81,14 @@ fn implemented(text: &mut String) {
             group = spec.group;
             let _ = write!(text, "\n### {group}\n\n| key | default | value | effect |\n|---|---|---|---|\n");
         }
-        let _ = writeln!(text, "| `{}` | `{}` | {} | {} |", spec.name, spec.default, cell(&(spec.kind)()), cell(spec.doc));
+        let _ = writeln!(
+            text,
+            "| `{}` | `{}` | {} | {} |",
+            spec.name,
+            spec.default,
+            cell(&(spec.kind)()),
+            cell(spec.doc)
+        );
     }
 }
 

@@ -53,15 +53,17 @@ impl Config {
         let rows = self.global_batch_size_to_train_on();
         let (flops, total) = (&plan.flops, plan.flops.total());
         let share = |part: f64| 100.0 * part / total;
-        let mut text = format!(
-            "{rows} rows of {} = {} tokens",
-            self.max_target_length,
-            grouped(plan.tokens_per_step)
-        );
+        let mut text =
+            format!("{rows} rows of {} = {} tokens", self.max_target_length, grouped(plan.tokens_per_step));
         if self.gradient_accumulation_steps > 1 {
             let _ = write!(text, ", in {} micro batches", self.gradient_accumulation_steps);
         }
-        let _ = writeln!(text, "; {} steps = {} tokens", self.steps, grouped(plan.tokens_per_step.saturating_mul(self.steps.max(0) as u64)));
+        let _ = writeln!(
+            text,
+            "; {} steps = {} tokens",
+            self.steps,
+            grouped(plan.tokens_per_step.saturating_mul(self.steps.max(0) as u64))
+        );
         let _ = writeln!(text, "Total TFLOPs: {:.2}", total / 1e12);
         let _ = writeln!(
             text,
@@ -82,7 +84,11 @@ impl Config {
         line("gradients", states.gradients, self.grad_dtype.to_value().to_string());
         let on_host = if states.moments_on_host { ", in host memory" } else { "" };
         line("moments", states.moments, format!("{}{on_host}", self.opt_type.to_value()));
-        let _ = writeln!(text, "\n{:<34} {:>12} {:>12} {:>12} {:>12} {:>10}", "remat_policy", "kept", "on host", "working", "peak", "recomputed");
+        let _ = writeln!(
+            text,
+            "\n{:<34} {:>12} {:>12} {:>12} {:>12} {:>10}",
+            "remat_policy", "kept", "on host", "working", "peak", "recomputed"
+        );
         let step = self.plan().flops.total();
         for policy in &memory.policies {
             let a = &policy.activity;

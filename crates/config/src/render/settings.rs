@@ -25,7 +25,8 @@ impl Config {
     /// The resolved configuration as YAML: implemented keys, then others that were set. It loads back to the same
     /// configuration; secrets are left out.
     pub fn to_yaml(&self) -> String {
-        let mut text = String::from("# The resolved configuration of a run. It loads back to the same run.\n");
+        let mut text =
+            String::from("# The resolved configuration of a run. It loads back to the same run.\n");
         for setting in self.saved() {
             let _ = writeln!(text, "{}: {}", setting.spec.name, setting.value);
         }

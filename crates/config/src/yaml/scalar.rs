@@ -173,7 +173,9 @@ fn double_quoted(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
             // The others that YAML 1.1 takes for line breaks, and the byte order mark.
-            c if c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c) => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if c.is_control() || "\u{2028}\u{2029}\u{feff}".contains(c) => {
+                quoted.push_str(&format!("\\u{:04x}", u32::from(c)))
+            }
             c => quoted.push(c),
         }
     }

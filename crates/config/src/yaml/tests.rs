@@ -121,18 +121,37 @@ fn plain_scalars_are_pyyamls() {
 #[test]
 fn an_integer_beyond_64_bits_stays_text() {
     assert_eq!(resolve_plain("9223372036854775808"), text("9223372036854775808"));
-    assert_eq!(resolve_plain("99999999999999999999999999999999999999999999"), text("99999999999999999999999999999999999999999999"));
+    assert_eq!(
+        resolve_plain("99999999999999999999999999999999999999999999"),
+        text("99999999999999999999999999999999999999999999")
+    );
 }
 
 #[test]
 fn what_is_written_reads_back() {
-    for value in [0.0, -0.0, 1.0, 3e-5, 1e-8, 1e300, 0.1, 123456789.125, 5e-324, f64::MAX, f64::INFINITY, f64::NEG_INFINITY] {
+    for value in [
+        0.0,
+        -0.0,
+        1.0,
+        3e-5,
+        1e-8,
+        1e300,
+        0.1,
+        123456789.125,
+        5e-324,
+        f64::MAX,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+    ] {
         assert_eq!(resolve_plain(&float_text(value)), Float(value), "{value}");
     }
     for plain in ["a", "llama3-8b", "allenai/c4", "./output", "a b", "2024-01-01"] {
         assert_eq!(quoted_if_needed(plain), plain);
     }
-    for quoted in ["", "yes", "1", "1e5x: ", "- a", "#", "None", "a: b", "a #b", " a", "a ", "*a", "[a", "~", "...", "---", "a\nb", "\u{85}"] {
+    for quoted in [
+        "", "yes", "1", "1e5x: ", "- a", "#", "None", "a: b", "a #b", " a", "a ", "*a", "[a", "~", "...",
+        "---", "a\nb", "\u{85}",
+    ] {
         assert!(quoted_if_needed(quoted).starts_with('"'), "{quoted}");
     }
 }

@@ -108,19 +108,37 @@ fn later_layers_win() {
         all("steps: 5", &["steps=6"], &[], Value("steps", "6")),
         all("steps: 5", &[], &[("M_STEPS", "7")], Value("steps", "7")),
         args(&["steps=1", "steps=2"], Value("steps", "2")),
-        all("steps: 5", &["steps=6"], &[("M_STEPS", "7")], Error(&["environment variable M_STEPS", "command line"])),
+        all(
+            "steps: 5",
+            &["steps=6"],
+            &[("M_STEPS", "7")],
+            Error(&["environment variable M_STEPS", "command line"]),
+        ),
         file("steps: 5\nsteps: 6", Value("steps", "6")),
         all("model_name: llama3-8b", &[], &[], Value("base_emb_dim", "4096")),
         args(&["model_name=llama3-8b-Instruct"], Value("base_num_kv_heads", "8")),
         env(&[("M_MODEL_NAME", "mistral-7b")], Value("decoder_block", "mistral")),
         all("model_name: llama3-8b", &["model_name=llama2-7b"], &[], Value("base_mlp_dim", "11008")),
         file("model_name: llama3-8b\nbase_emb_dim: 4096", Value("base_emb_dim", "4096")),
-        file("model_name: llama3-8b\nbase_emb_dim: 512", Error(&[
-            "run.yml:2:1: `base_emb_dim` is 512 here and 4096 in the model preset (built-in:configs/models/llama3-8b.yml:",
-            "override_model_config: true",
-        ])),
-        all("model_name: llama3-8b", &["base_emb_dim=512"], &[], Error(&["command line: `base_emb_dim` is 512"])),
-        all("model_name: llama3-8b", &[], &[("M_BASE_EMB_DIM", "512")], Error(&["M_BASE_EMB_DIM: `base_emb_dim` is 512"])),
+        file(
+            "model_name: llama3-8b\nbase_emb_dim: 512",
+            Error(&[
+                "run.yml:2:1: `base_emb_dim` is 512 here and 4096 in the model preset (built-in:configs/models/llama3-8b.yml:",
+                "override_model_config: true",
+            ]),
+        ),
+        all(
+            "model_name: llama3-8b",
+            &["base_emb_dim=512"],
+            &[],
+            Error(&["command line: `base_emb_dim` is 512"]),
+        ),
+        all(
+            "model_name: llama3-8b",
+            &[],
+            &[("M_BASE_EMB_DIM", "512")],
+            Error(&["M_BASE_EMB_DIM: `base_emb_dim` is 512"]),
+        ),
         all(
             "model_name: llama3-8b\nbase_emb_dim: 512",
             &["override_model_config=true"],
@@ -156,7 +174,7 @@ fn arguments_follow_their_key() {
         args(&["prompt=\"quoted\""], Value("prompt", "quoted")),
         args(&["max_num_checkpoints_to_keep="], Value("max_num_checkpoints_to_keep", "null")),
         args(&["hf_eval_split=none"], Value("hf_eval_split", "\"\"")),
-        args(&["remat_policy=none"], Value("remat_policy", "none")),
+        args(&["remat_policy=none"], Value("remat_policy", "\"none\"")),
         args(&["remat_policy=minimal_flash"], Value("remat_policy", "minimal_with_context")),
         args(&["learning_rate=1e-3"], Value("learning_rate", "0.001")),
         args(&["learning_rate=.inf"], Error(&["expected a number"])),
@@ -171,7 +189,10 @@ fn variables_set_keys() {
         env(&[("M_STEPS", "7.5")], Error(&["environment variable M_STEPS", "found `7.5`"])),
         env(&[("M_PACKING", "False")], Value("packing", "false")),
         env(&[("M_RUN_NAME", "yes")], Value("run_name", "\"yes\"")),
-        env(&[("M_MLP_ACTIVATIONS", "[silu, linear]")], Error(&["M_MLP_ACTIVATIONS: `mlp_activations` holds a list"])),
+        env(
+            &[("M_MLP_ACTIVATIONS", "[silu, linear]")],
+            Error(&["M_MLP_ACTIVATIONS: `mlp_activations` holds a list"]),
+        ),
         env(&[("M_FOO", "1"), ("M_4", "2"), ("M_", "3"), ("m_steps", "4")], Value("steps", "150001")),
         env(&[("JOBSET_NAME", "job")], Value("run_name", "job")),
     ]);
@@ -188,7 +209,10 @@ fn names_are_checked() {
         args(&["remat_policy=ful"], Error(&["did you mean `full`?"])),
         args(&["attention=flsh"], Error(&["did you mean `flash`?"])),
         args(&["opt_type=adam"], Error(&["expected one of adamw, adam_pax, sgd, muon, found `adam`"])),
-        args(&["model_name=llama3-9b"], Error(&["`model_name: llama3-9b` has no preset", "did you mean `llama3-8b`?"])),
+        args(
+            &["model_name=llama3-9b"],
+            Error(&["`model_name: llama3-9b` has no preset", "did you mean `llama3-8b`?"]),
+        ),
         args(&["model_name=../x"], Error(&["has no preset"])),
         args(&["hardware=tpu"], Error(&["`tpu` isn't available"])),
         args(&["dataset_type=tfds"], Error(&["`tfds` isn't available", "dataset_type: hf"])),
@@ -242,11 +266,24 @@ fn values_must_make_sense_together() {
 
 #[test]
 fn all_problems_are_listed_at_once() {
-    let report = Setup::yaml("stps: 1\nhead_dim: 65\nlearning_rate: fast\nopt_type: adamv\n").arg("base_emb_dim=0").refused();
-    assert_contains(&report, &["3 problems", "run.yml:1:1: unknown key `stps`", "run.yml:3:1: `learning_rate`", "run.yml:4:1: `opt_type`"]);
+    let report = Setup::yaml("stps: 1\nhead_dim: 65\nlearning_rate: fast\nopt_type: adamv\n")
+        .arg("base_emb_dim=0")
+        .refused();
+    assert_contains(
+        &report,
+        &[
+            "3 problems",
+            "run.yml:1:1: unknown key `stps`",
+            "run.yml:3:1: `learning_rate`",
+            "run.yml:4:1: `opt_type`",
+        ],
+    );
 
     let report = Setup::yaml("stps: 1\nhead_dim: 65\nbase_num_kv_heads: 3\n").arg("base_emb_dim=0").refused();
-    assert_contains(&report, &["4 problems", "`stps`", "`head_dim: 65`", "`base_num_kv_heads: 3`", "`base_emb_dim: 0`"]);
+    assert_contains(
+        &report,
+        &["4 problems", "`stps`", "`head_dim: 65`", "`base_num_kv_heads: 3`", "`base_emb_dim: 0`"],
+    );
 }
 
 #[test]
@@ -258,8 +295,12 @@ fn a_near_miss_in_the_environment_is_noted() {
 
 #[test]
 fn duplicates_and_keys_without_effect_are_noted() {
-    let notes = Setup::yaml("steps: 1\nsteps: 2\nshardy: false\nmegablox: true\nemb_dim: 77\n").loaded().notes();
+    let notes =
+        Setup::yaml("steps: 1\nsteps: 2\nshardy: false\nmegablox: true\nemb_dim: 77\n").loaded().notes();
     let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
     assert_eq!(notes.len(), 3, "{notes:#?}");
-    assert_contains(&notes.join("\n"), &["`steps` is set twice", "`shardy` has no effect", "`emb_dim` has no effect"]);
+    assert_contains(
+        &notes.join("\n"),
+        &["`steps` is set twice", "`shardy` has no effect", "`emb_dim` has no effect"],
+    );
 }

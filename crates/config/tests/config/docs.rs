@@ -21,7 +21,10 @@ fn the_page_is_fresh() {
 
 #[test]
 fn help_shows_rows_by_pattern() {
-    assert_contains(&help_keys("remat_policy"), &["remat_policy: full", "Which activations", "minimal_with_context"]);
+    assert_contains(
+        &help_keys("remat_policy"),
+        &["remat_policy: full", "Which activations", "minimal_with_context"],
+    );
     assert_contains(&help_keys("SHARDY"), &["shardy: true", "Accepted, without effect"]);
     assert_contains(&help_keys("num_experts"), &["Only the default"]);
     assert_contains(&help_keys("lerning_rate"), &["did you mean `learning_rate`?"]);

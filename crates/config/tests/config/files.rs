@@ -22,7 +22,10 @@ fn a_parent_ranks_below_the_model_preset() {
         .config("a.yml")
         .loaded();
     assert_eq!(config.base_emb_dim, 4096);
-    assert_contains(&config.notes()[0].to_string(), &["b.yml:1:1: `base_emb_dim: 512` is replaced by 4096 of the model preset"]);
+    assert_contains(
+        &config.notes()[0].to_string(),
+        &["b.yml:1:1: `base_emb_dim: 512` is replaced by 4096 of the model preset"],
+    );
 }
 
 #[test]
@@ -41,7 +44,10 @@ fn a_missing_parent_and_a_cycle_are_errors() {
         &Setup::yaml("steps: 1\nbase_config: nowhere.yml\n").refused(),
         &["run.yml:2:1", "`base_config: nowhere.yml` is neither beside the file nor in configs/"],
     );
-    let cycle = Setup::new().file("a.yml", "base_config: b.yml\n").file("b.yml", "base_config: a.yml\n").config("a.yml");
+    let cycle = Setup::new()
+        .file("a.yml", "base_config: b.yml\n")
+        .file("b.yml", "base_config: a.yml\n")
+        .config("a.yml");
     assert_contains(&cycle.refused(), &["b.yml:1:1", "refers back"]);
     assert_contains(&Setup::yaml("base_config: run.yml\n").refused(), &["refers back"]);
     assert_contains(&Setup::yaml("extends: run.yml\nsteps: 1\n").refused(), &["refers back"]);
@@ -126,7 +132,10 @@ fn a_flat_file_with_maxtexts_scalars() {
     assert_eq!((config.steps, config.checkpoint_period, config.vocab_size), (150_001, 10_000, 32_000));
     assert_eq!((config.learning_rate, config.adam_eps, config.adam_b2), (3e-5, 1e-8, 0.95));
     assert_eq!((config.packing, config.enable_dropout), (true, false));
-    assert_eq!((config.base_mlp_dim, config.base_num_decoder_layers, config.max_target_length), (1408, 4, 90));
+    assert_eq!(
+        (config.base_mlp_dim, config.base_num_decoder_layers, config.max_target_length),
+        (1408, 4, 90)
+    );
     assert_eq!(config.max_num_checkpoints_to_keep, None);
     assert_eq!(value(&config, "jax_cache_dir"), "\"~/jax_cache\"");
 }

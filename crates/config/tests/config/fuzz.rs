@@ -19,15 +19,77 @@ fn survives(setup: &Setup) {
 fn pieces() -> impl Strategy<Value = String> {
     let names = prop::sample::select(keys::all().map(|spec| spec.name).collect::<Vec<_>>());
     let signs = prop::sample::select(vec![
-        ": ", ":", "\n", "\n  ", "\n- ", "- ", "[", "]", "{", "}", ", ", "&a ", "*a", "<<: *a", "|", ">", "\"", "'", "#", "---\n",
-        "...", "!!int ", "!x ", "%YAML 1.1\n", "? ", "\t", "\r\n", "\u{feff}", "\u{0}", "\u{85}", "é", "${A:", "${B}", "}", "\\",
+        ": ",
+        ":",
+        "\n",
+        "\n  ",
+        "\n- ",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ", ",
+        "&a ",
+        "*a",
+        "<<: *a",
+        "|",
+        ">",
+        "\"",
+        "'",
+        "#",
+        "---\n",
+        "...",
+        "!!int ",
+        "!x ",
+        "%YAML 1.1\n",
+        "? ",
+        "\t",
+        "\r\n",
+        "\u{feff}",
+        "\u{0}",
+        "\u{85}",
+        "é",
+        "${A:",
+        "${B}",
+        "}",
+        "\\",
     ]);
     let values = prop::sample::select(vec![
-        "1", "-1", "150_001", "0x", "0x_", "1:30", "1:99", "3.e-5", ".", "-.inf", ".nan", "None", "~", "yes", "9999999999999999999", "1e400",
-        "-9223372036854775808", "llama3-8b", "modules", "pre_trainer", "framework: maxtext", "extends", "base_config", "run.yml", "overrides",
-        "custom", "hf", "minimal_offloaded",
+        "1",
+        "-1",
+        "150_001",
+        "0x",
+        "0x_",
+        "1:30",
+        "1:99",
+        "3.e-5",
+        ".",
+        "-.inf",
+        ".nan",
+        "None",
+        "~",
+        "yes",
+        "9999999999999999999",
+        "1e400",
+        "-9223372036854775808",
+        "llama3-8b",
+        "modules",
+        "pre_trainer",
+        "framework: maxtext",
+        "extends",
+        "base_config",
+        "run.yml",
+        "overrides",
+        "custom",
+        "hf",
+        "minimal_offloaded",
     ]);
-    let piece = prop_oneof![names.prop_map(str::to_owned), signs.prop_map(str::to_owned), values.prop_map(str::to_owned)];
+    let piece = prop_oneof![
+        names.prop_map(str::to_owned),
+        signs.prop_map(str::to_owned),
+        values.prop_map(str::to_owned)
+    ];
     prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
@@ -37,8 +99,10 @@ fn lines() -> impl Strategy<Value = String> {
     let value = prop_oneof![
         any::<i64>().prop_map(|n| n.to_string()),
         any::<f64>().prop_map(|n| format!("{n:?}")),
-        prop::sample::select(vec!["", "true", "none", "[]", "[a, b]", "{}", "{a: 1}", "''", "0", "1", "-1", "2", "16777216", "1e30"])
-            .prop_map(str::to_owned),
+        prop::sample::select(vec![
+            "", "true", "none", "[]", "[a, b]", "{}", "{a: 1}", "''", "0", "1", "-1", "2", "16777216", "1e30"
+        ])
+        .prop_map(str::to_owned),
         "\\PC{0,12}",
     ];
     prop::collection::vec((names, value), 0..40)

@@ -24,7 +24,8 @@ fn every_key_is_known_with_its_default() {
             continue;
         };
         let differs = DIFFERENCES.iter().any(|difference| difference.key == name);
-        let ours = config.settings().find(|setting| setting.spec().name == name).expect("a key").spec().default;
+        let ours =
+            config.settings().find(|setting| setting.spec().name == name).expect("a key").spec().default;
         if same(default, ours) == differs {
             wrong.push(format!("{name}: {ours} here, {default} in MaxText, listed as different: {differs}"));
         }
@@ -83,7 +84,13 @@ fn every_key_takes_its_own_default_from_the_command_line() {
         let text = spec.default.trim_matches('"');
         let config = Setup::new().arg(&format!("{}={text}", spec.name)).loaded();
         let setting = config.settings().find(|setting| setting.spec().name == spec.name).expect("a key");
-        let derived = ["run_name", "base_output_directory", "learning_rate_schedule_steps"].contains(&spec.name);
-        assert!(derived || !setting.is_changed() || *setting.value() == Value::Null, "{} = {}", spec.name, setting.value());
+        let derived =
+            ["run_name", "base_output_directory", "learning_rate_schedule_steps"].contains(&spec.name);
+        assert!(
+            derived || !setting.is_changed() || *setting.value() == Value::Null,
+            "{} = {}",
+            spec.name,
+            setting.value()
+        );
     }
 }

@@ -47,13 +47,21 @@ fn parameter_counts() {
 fn families_differ_where_they_should() {
     let model = |name: &str| Setup::new().arg(&format!("model_name={name}")).loaded().model();
     let llama3 = model("llama3-8b");
-    assert_eq!((llama3.decoder_block, llama3.rope.interleaved, llama3.rope.max_timescale), (DecoderBlock::Llama2, false, 500_000.0));
+    assert_eq!(
+        (llama3.decoder_block, llama3.rope.interleaved, llama3.rope.max_timescale),
+        (DecoderBlock::Llama2, false, 500_000.0)
+    );
     let llama31 = model("llama3.1-8b");
     assert!(llama31.rope.interleaved && llama31.rope.llama31_scaling);
     assert!(model("llama3.3-70b").rope.llama31_scaling);
     assert_eq!(model("llama2-7b").rope.max_timescale, 10_000.0);
     let qwen2 = model("qwen2.5-0.5b");
-    assert!(qwen2.attention_bias && qwen2.logits_via_embedding && !qwen2.normalize_embedding_logits && !qwen2.use_qk_norm);
+    assert!(
+        qwen2.attention_bias
+            && qwen2.logits_via_embedding
+            && !qwen2.normalize_embedding_logits
+            && !qwen2.use_qk_norm
+    );
     let qwen3 = model("qwen3-8b");
     assert!(qwen3.use_qk_norm && !qwen3.attention_bias && !qwen3.logits_via_embedding);
     assert_eq!(qwen3.normalization_layer_epsilon, 1e-6);
@@ -63,11 +71,18 @@ fn families_differ_where_they_should() {
 #[test]
 fn global_parameter_scale_grows_layers_then_width_then_heads() {
     // Scale 2^(3q + r): layers 2^q, heads and MLP one more for r > 0, width one more for r > 1.
-    for (scale, layers, heads, mlp, width) in
-        [(1, 16, 16, 7168, 2048), (2, 16, 32, 14336, 2048), (4, 16, 32, 14336, 4096), (8, 32, 32, 14336, 4096), (16, 32, 64, 28672, 4096)]
-    {
+    for (scale, layers, heads, mlp, width) in [
+        (1, 16, 16, 7168, 2048),
+        (2, 16, 32, 14336, 2048),
+        (4, 16, 32, 14336, 4096),
+        (8, 32, 32, 14336, 4096),
+        (16, 32, 64, 28672, 4096),
+    ] {
         let m = Setup::new().arg(&format!("global_parameter_scale={scale}")).loaded().model();
-        assert_eq!((m.num_decoder_layers, m.num_query_heads, m.num_kv_heads, m.mlp_dim, m.emb_dim), (layers, heads, heads, mlp, width));
+        assert_eq!(
+            (m.num_decoder_layers, m.num_query_heads, m.num_kv_heads, m.mlp_dim, m.emb_dim),
+            (layers, heads, heads, mlp, width)
+        );
         assert_eq!(m.head_dim, 128);
     }
 }
@@ -77,15 +92,25 @@ fn remat_policies_keep_what_maxtext_keeps() {
     use Activations::*;
     let kept = |policy: RematPolicyName, placement| {
         let policy = policy.policy();
-        Activations::ALL.into_iter().skip(1).filter(|name| policy.placement(*name) == placement).collect::<Vec<_>>()
+        Activations::ALL
+            .into_iter()
+            .skip(1)
+            .filter(|name| policy.placement(*name) == placement)
+            .collect::<Vec<_>>()
     };
     let device = |policy| kept(policy, Placement::Device);
     let minimal = vec![QueryProj, KeyProj, ValueProj, OutProj, Mlpwi0, Mlpwi1, Mlpwo];
     assert_eq!(device(RematPolicyName::Full), vec![]);
     assert_eq!(device(RematPolicyName::None).len(), 8);
     assert_eq!(device(RematPolicyName::Minimal), minimal);
-    assert_eq!(device(RematPolicyName::MinimalWithContext), [QueryProj, KeyProj, ValueProj, Context, OutProj, Mlpwi0, Mlpwi1, Mlpwo]);
-    assert_eq!(device(RematPolicyName::SaveDotWithContextExceptMlp), [QueryProj, KeyProj, ValueProj, Context, OutProj]);
+    assert_eq!(
+        device(RematPolicyName::MinimalWithContext),
+        [QueryProj, KeyProj, ValueProj, Context, OutProj, Mlpwi0, Mlpwi1, Mlpwo]
+    );
+    assert_eq!(
+        device(RematPolicyName::SaveDotWithContextExceptMlp),
+        [QueryProj, KeyProj, ValueProj, Context, OutProj]
+    );
     assert_eq!(device(RematPolicyName::SaveDotExceptMlpwi), [QueryProj, KeyProj, ValueProj, OutProj, Mlpwo]);
     assert_eq!(device(RematPolicyName::SaveDotExceptMlp), [QueryProj, KeyProj, ValueProj, OutProj]);
     assert_eq!(device(RematPolicyName::SaveQkvProj), [QueryProj, KeyProj, ValueProj]);

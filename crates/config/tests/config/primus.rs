@@ -15,7 +15,10 @@ fn experiment(module: &str) -> Setup {
 fn a_recipe_loads_as_it_is() {
     let config = Setup::new().file("exp.yaml", RECIPE).config("exp.yaml").loaded();
     assert_eq!((config.steps, config.max_target_length, config.per_device_batch_size), (50, 8192, 4.0));
-    assert_eq!((config.model_name.as_str(), config.base_emb_dim, config.vocab_size), ("llama3-8b", 4096, 128_256));
+    assert_eq!(
+        (config.model_name.as_str(), config.base_emb_dim, config.vocab_size),
+        ("llama3-8b", 4096, 128_256)
+    );
     assert_eq!(config.remat_policy, RematPolicyName::MinimalWithContext);
     assert_eq!((config.weight_dtype, config.attention), (DType::BFloat16, AttentionChoice::CudnnFlashTe));
     assert_eq!((config.profiler, config.skip_first_n_steps_for_profiler), (Profiler::Off, 3));
@@ -64,7 +67,9 @@ fn overrides_win_over_presets_and_the_preset_of_the_model_adds() {
     assert_eq!((config.base_num_decoder_layers, config.base_emb_dim, config.steps), (2, 4096, 1000));
     assert_contains(&config.provenance("steps").expect("a key").to_string(), &["pre_trainer.yaml"]);
 
-    let nested = experiment("    model: llama3_8B.yaml\n    overrides:\n      override_model:\n        base_num_decoder_layers: 4\n");
+    let nested = experiment(
+        "    model: llama3_8B.yaml\n    overrides:\n      override_model:\n        base_num_decoder_layers: 4\n",
+    );
     assert_eq!(nested.loaded().base_num_decoder_layers, 4);
 
     let report = experiment("    config: m.yaml\n    model: k.yaml\n")
@@ -90,7 +95,8 @@ fn presets_are_found_around_the_experiment() {
 fn output_goes_where_primus_puts_it() {
     let config = experiment("    overrides:\n      steps: 1\n").loaded();
     assert_eq!(config.run_dir(), std::path::Path::new("./output/amd/root/exp"));
-    let config = experiment("    overrides:\n      run_name: mine\n").arg("base_output_directory=/data").loaded();
+    let config =
+        experiment("    overrides:\n      run_name: mine\n").arg("base_output_directory=/data").loaded();
     assert_eq!(config.run_dir(), std::path::Path::new("/data/mine"));
 }
 
@@ -103,10 +109,19 @@ fn modules_may_be_a_list() {
 
 #[test]
 fn what_is_wrong_with_an_experiment() {
-    let report = Setup::new().file("exp.yaml", "exp_name: x\nmodule: 1\nmodules:\n  pretrainer: {}\n").config("exp.yaml").refused();
+    let report = Setup::new()
+        .file("exp.yaml", "exp_name: x\nmodule: 1\nmodules:\n  pretrainer: {}\n")
+        .config("exp.yaml")
+        .refused();
     assert_contains(
         &report,
-        &["no `work_group`", "no `user_name`", "no `workspace`", "did you mean `modules`?", "`pretrainer` isn't run here"],
+        &[
+            "no `work_group`",
+            "no `user_name`",
+            "no `workspace`",
+            "did you mean `modules`?",
+            "`pretrainer` isn't run here",
+        ],
     );
     let refused = |module: &str, parts: &[&str]| assert_contains(&experiment(module).refused(), parts);
     refused("    overrides:\n      stps: 1\n", &["exp.yaml:9:7: unknown key `stps`"]);
@@ -119,7 +134,9 @@ fn what_is_wrong_with_an_experiment() {
     refused("    config: [a]\n", &["`config` needs the name of a preset"]);
     refused("    overrides: 3\n", &["`overrides` needs `key: value` lines"]);
 
-    let megatron = Setup::new().file("exp.yaml", RECIPE.replace("framework: maxtext", "framework: megatron")).config("exp.yaml");
+    let megatron = Setup::new()
+        .file("exp.yaml", RECIPE.replace("framework: maxtext", "framework: megatron"))
+        .config("exp.yaml");
     assert_contains(&megatron.refused(), &["`framework` is `megatron`"]);
 }
 
@@ -134,8 +151,16 @@ fn a_later_recipe_of_a_bigger_model() {
 #[test]
 fn every_built_in_model_preset_loads() {
     for model in [
-        "llama2_7B", "llama2_70B", "llama3_8B", "llama3_70B", "llama3.1_8B", "llama3.1_70B", "llama3.1_405B", "llama3.2_1B",
-        "llama3.3_70B", "qwen3_14B",
+        "llama2_7B",
+        "llama2_70B",
+        "llama3_8B",
+        "llama3_70B",
+        "llama3.1_8B",
+        "llama3.1_70B",
+        "llama3.1_405B",
+        "llama3.2_1B",
+        "llama3.3_70B",
+        "qwen3_14B",
     ] {
         experiment(&format!("    config: pre_trainer.yaml\n    model: {model}.yaml\n")).loaded();
     }

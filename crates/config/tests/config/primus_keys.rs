@@ -8,7 +8,11 @@ use crate::support::{Setup, assert_contains, value};
 #[track_caller]
 fn accepts(key: &str, values: &[(&str, &str)]) {
     for (text, expected) in values {
-        assert_eq!(value(&Setup::yaml(&format!("{key}: {text}\n")).loaded(), key), *expected, "{key}: {text}");
+        assert_eq!(
+            value(&Setup::yaml(&format!("{key}: {text}\n")).loaded(), key),
+            *expected,
+            "{key}: {text}"
+        );
     }
 }
 
@@ -22,7 +26,14 @@ fn refuses(key: &str, values: &[(&str, &str)]) {
 fn booleans(key: &str, default: bool) {
     assert_eq!(value(&Setup::new().loaded(), key), default.to_string(), "the default of {key}");
     accepts(key, &[("true", "true"), ("false", "false"), ("yes", "true"), ("off", "false")]);
-    refuses(key, &[("maybe", "expected true or false"), ("3", "expected true or false"), ("", "expected true or false")]);
+    refuses(
+        key,
+        &[
+            ("maybe", "expected true or false"),
+            ("3", "expected true or false"),
+            ("", "expected true or false"),
+        ],
+    );
 }
 
 #[test]
@@ -56,7 +67,10 @@ fn stderr_sink_level() {
 #[test]
 fn base_config() {
     accepts("base_config", &[("base.yml", "base.yml"), ("null", "\"\"")]);
-    refuses("base_config", &[("gone.yml", "neither beside the file nor in configs/"), ("[a]", "expected text")]);
+    refuses(
+        "base_config",
+        &[("gone.yml", "neither beside the file nor in configs/"), ("[a]", "expected text")],
+    );
 }
 
 #[test]
@@ -69,7 +83,10 @@ fn hardware() {
 #[test]
 fn steps() {
     accepts("steps", &[("150_001", "150001"), ("0", "0")]);
-    refuses("steps", &[("-2", "0 or more"), ("many", "expected a whole number"), ("1.5", "expected a whole number")]);
+    refuses(
+        "steps",
+        &[("-2", "0 or more"), ("many", "expected a whole number"), ("1.5", "expected a whole number")],
+    );
 }
 
 #[test]
@@ -98,7 +115,10 @@ fn hf_data_dir() {
 
 #[test]
 fn hf_train_files() {
-    accepts("hf_train_files", &[("\"\"", "\"\""), ("\"a*.json.gz\"", "\"a*.json.gz\""), ("a, b", "[a, b]"), ("[a, b]", "[a, b]")]);
+    accepts(
+        "hf_train_files",
+        &[("\"\"", "\"\""), ("\"a*.json.gz\"", "\"a*.json.gz\""), ("a, b", "[a, b]"), ("[a, b]", "[a, b]")],
+    );
     refuses("hf_train_files", &[("{a: b}", "expected a list")]);
 }
 
@@ -138,11 +158,24 @@ fn profiler_steps() {
 #[test]
 fn remat_policy() {
     let names = [
-        "full", "none", "minimal", "minimal_with_context", "save_dot_with_context_except_mlp", "save_dot_except_mlpwi",
-        "save_dot_except_mlp", "save_qkv_proj", "qkv_proj_offloaded", "minimal_offloaded", "custom", "save_out_proj",
+        "full",
+        "minimal",
+        "minimal_with_context",
+        "save_dot_with_context_except_mlp",
+        "save_dot_except_mlpwi",
+        "save_dot_except_mlp",
+        "save_qkv_proj",
+        "qkv_proj_offloaded",
+        "minimal_offloaded",
+        "custom",
+        "save_out_proj",
     ];
     accepts("remat_policy", &names.map(|name| (name, name)));
-    accepts("remat_policy", &[("minimal_flash", "minimal_with_context"), ("minimal_with_quantization", "minimal")]);
+    accepts("remat_policy", &[("none", "\"none\""), ("None", "\"none\"")]);
+    accepts(
+        "remat_policy",
+        &[("minimal_flash", "minimal_with_context"), ("minimal_with_quantization", "minimal")],
+    );
     refuses("remat_policy", &[("minimal_flsh", "did you mean `minimal_flash`?")]);
 }
 
@@ -174,7 +207,10 @@ fn dtype() {
 #[test]
 fn quantization() {
     accepts("quantization", &[("\"\"", "\"\""), ("null", "\"\"")]);
-    refuses("quantization", &[("fp8", "quantized matmuls"), ("nanoo_fp8", "quantized matmuls"), ("fp9", "expected one of")]);
+    refuses(
+        "quantization",
+        &[("fp8", "quantized matmuls"), ("nanoo_fp8", "quantized matmuls"), ("fp9", "expected one of")],
+    );
 }
 
 #[test]
@@ -185,7 +221,10 @@ fn quantize_kvcache() {
 #[test]
 fn kv_quant_axis() {
     accepts("kv_quant_axis", &[("dkv", "dkv"), ("heads_and_dkv", "heads_and_dkv"), ("\"\"", "\"\"")]);
-    refuses("kv_quant_axis", &[("heads", "expected one of"), ("\"\"\nquantize_kvcache: true", "needs dkv or heads_and_dkv")]);
+    refuses(
+        "kv_quant_axis",
+        &[("heads", "expected one of"), ("\"\"\nquantize_kvcache: true", "needs dkv or heads_and_dkv")],
+    );
 }
 
 #[test]
@@ -198,7 +237,10 @@ fn kv_quant_dtype() {
 fn weight_dtype() {
     accepts("weight_dtype", &[("bfloat16", "bfloat16"), ("float32", "float32")]);
     assert_eq!(Setup::yaml("weight_dtype: bfloat16\n").loaded().moment_dtype(), DType::BFloat16);
-    assert_eq!(Setup::yaml("weight_dtype: bfloat16\nmu_dtype: float32\n").loaded().moment_dtype(), DType::Float32);
+    assert_eq!(
+        Setup::yaml("weight_dtype: bfloat16\nmu_dtype: float32\n").loaded().moment_dtype(),
+        DType::Float32
+    );
 }
 
 #[test]
@@ -214,8 +256,18 @@ fn logits_dot_in_fp32() {
 
 #[test]
 fn model_name() {
-    accepts("model_name", &[("default", "default"), ("llama3-8b", "llama3-8b"), ("llama3.1-8b-Instruct", "llama3.1-8b-Instruct")]);
-    refuses("model_name", &[("lama3-8b", "did you mean `llama3-8b`?"), ("grok-1", "known are default, llama2-13b")]);
+    accepts(
+        "model_name",
+        &[
+            ("default", "default"),
+            ("llama3-8b", "llama3-8b"),
+            ("llama3.1-8b-Instruct", "llama3.1-8b-Instruct"),
+        ],
+    );
+    refuses(
+        "model_name",
+        &[("lama3-8b", "did you mean `llama3-8b`?"), ("grok-1", "known are default, llama2-13b")],
+    );
 }
 
 #[test]
@@ -225,7 +277,12 @@ fn override_model_config() {
 
 #[test]
 fn attention() {
-    let kernels = [("dot_product", AttentionKernel::DotProduct), ("flash", AttentionKernel::Flash), ("autoselected", AttentionKernel::Flash), ("cudnn_flash_te", AttentionKernel::Flash)];
+    let kernels = [
+        ("dot_product", AttentionKernel::DotProduct),
+        ("flash", AttentionKernel::Flash),
+        ("autoselected", AttentionKernel::Flash),
+        ("cudnn_flash_te", AttentionKernel::Flash),
+    ];
     for (name, kernel) in kernels {
         assert_eq!(Setup::yaml(&format!("attention: {name}\n")).loaded().model().attention, kernel);
     }
@@ -243,11 +300,17 @@ fn tokenizer_path() {
     let config = Setup::yaml("tokenizer_path: a/tokenizer_llama3.tiktoken\n").loaded();
     assert_eq!(config.tokenizer_type, TokenizerType::Tiktoken);
     let config = Setup::yaml("model_name: qwen3-0.6b\n").loaded();
-    assert_eq!((config.tokenizer_path.as_str(), config.tokenizer_type), ("Qwen/Qwen3-0.6B", TokenizerType::Huggingface));
+    assert_eq!(
+        (config.tokenizer_path.as_str(), config.tokenizer_type),
+        ("Qwen/Qwen3-0.6B", TokenizerType::Huggingface)
+    );
 }
 
 #[test]
 fn shardy() {
     booleans("shardy", true);
-    assert_contains(&Setup::yaml("shardy: false\n").loaded().notes()[0].to_string(), &["`shardy` has no effect"]);
+    assert_contains(
+        &Setup::yaml("shardy: false\n").loaded().notes()[0].to_string(),
+        &["`shardy` has no effect"],
+    );
 }

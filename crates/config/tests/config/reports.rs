@@ -44,7 +44,10 @@ fn secrets_stay_secret() {
 
 #[test]
 fn the_dry_run_says_what_a_run_costs() {
-    let report = Setup::yaml("model_name: llama3-8b\nsteps: 10\nrun_name: r\n").arg("per_device_batch_size=1").loaded().dry_run_report(false);
+    let report = Setup::yaml("model_name: llama3-8b\nsteps: 10\nrun_name: r\n")
+        .arg("per_device_batch_size=1")
+        .loaded()
+        .dry_run_report(false);
     assert_contains(
         &report,
         &[
