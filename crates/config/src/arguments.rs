@@ -43,12 +43,14 @@ pub(crate) fn command_line(overrides: &[(String, String)]) -> Layer {
 /// Text keys take the argument as it is, so that `*.json` or `a: b` need no quotes.
 fn argument(spec: Option<&KeySpec>, text: &str) -> Node {
     let place = Place::CommandLine;
+    let list = || {
+        yaml::parse_inline(text, Place::CommandLine).filter(|node| !matches!(node.kind, Kind::Scalar { .. }))
+    };
     match spec.map_or(Syntax::Text, |spec| spec.syntax) {
         Syntax::Yaml => Node::plain(unquoted(text), place),
         Syntax::Text => Node::text(unquoted(text), place),
-        Syntax::TextOrList | Syntax::Collection => yaml::parse_inline(text, Place::CommandLine)
-            .filter(|node| !matches!(node.kind, Kind::Scalar { .. }))
-            .unwrap_or_else(|| Node::text(unquoted(text), place)),
+        Syntax::TextOrList => list().unwrap_or_else(|| Node::text(unquoted(text), place)),
+        Syntax::Collection => list().unwrap_or_else(|| Node::plain(unquoted(text), place)),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Everything that is wrong with a configuration, in one report.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::node::Place;
 
@@ -41,12 +43,21 @@ impl ConfigErrors {
             seen.push(problem.clone());
             new
         });
+        problems.sort_by_key(|problem| reading_order(&problem.place));
         Self(problems)
     }
 
-    /// The problems, in the order in which they were found.
+    /// The problems, files first, from top to bottom.
     pub fn problems(&self) -> &[Problem] {
         &self.0
+    }
+}
+
+/// Files first, from top to bottom; then arguments and variables, as they were found.
+fn reading_order(place: &Place) -> (bool, Option<Arc<PathBuf>>, usize) {
+    match place {
+        Place::File { path, line, .. } => (false, Some(path.clone()), *line),
+        _ => (true, None, 0),
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>)
     let name = name.to_ascii_lowercase().replace('-', "_");
     candidates
         .filter(|candidate| !candidate.is_empty())
-        .map(|candidate| (strsim::damerau_levenshtein(&name, candidate), candidate))
+        .map(|candidate| (strsim::damerau_levenshtein(&name, &candidate.to_ascii_lowercase()), candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 4).max(1))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)

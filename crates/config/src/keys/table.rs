@@ -35,9 +35,7 @@ macro_rules! key_table {
 fn field<T: KeyType>(resolved: &Resolved, name: &'static str, problems: &mut Vec<Problem>) -> Option<T> {
     let setting = resolved.setting(name)?;
     T::parse(&setting.node)
-        .map_err(|error| {
-            problems.push(Problem::new(setting.node.place.clone(), format!("`{name}`: {error}")))
-        })
+        .map_err(|error| problems.push(Problem::new(setting.place.clone(), format!("`{name}`: {error}"))))
         .ok()
 }
 

@@ -174,7 +174,7 @@ fn arguments_follow_their_key() {
         args(&["prompt=\"quoted\""], Value("prompt", "quoted")),
         args(&["max_num_checkpoints_to_keep="], Value("max_num_checkpoints_to_keep", "null")),
         args(&["hf_eval_split=none"], Value("hf_eval_split", "\"\"")),
-        args(&["remat_policy=none"], Value("remat_policy", "none")),
+        args(&["remat_policy=none"], Value("remat_policy", "\"none\"")),
         args(&["remat_policy=minimal_flash"], Value("remat_policy", "minimal_with_context")),
         args(&["learning_rate=1e-3"], Value("learning_rate", "0.001")),
         args(&["learning_rate=.inf"], Error(&["expected a number"])),

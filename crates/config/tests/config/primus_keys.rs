@@ -159,7 +159,6 @@ fn profiler_steps() {
 fn remat_policy() {
     let names = [
         "full",
-        "none",
         "minimal",
         "minimal_with_context",
         "save_dot_with_context_except_mlp",
@@ -172,6 +171,7 @@ fn remat_policy() {
         "save_out_proj",
     ];
     accepts("remat_policy", &names.map(|name| (name, name)));
+    accepts("remat_policy", &[("none", "\"none\""), ("None", "\"none\"")]);
     accepts(
         "remat_policy",
         &[("minimal_flash", "minimal_with_context"), ("minimal_with_quantization", "minimal")],
