@@ -128,7 +128,7 @@ fn a_nan_ends_the_run_with_code_1_and_names_the_last_good_checkpoint() {
     bench.run(&["steps=3"]).expect(0);
     // A learning rate that no float survives.
     let run = bench.run(&["steps=9", "learning_rate=1e38", "gradient_clipping_threshold=0"]).expect(1);
-    assert!(run.stderr.contains("error: Aborting training due to NaN loss."), "{}", run.stderr);
+    assert!(run.stderr.contains("error: Aborting training due to NaN "), "{}", run.stderr);
     assert!(run.stderr.contains(&bench.output("checkpoints/2").display().to_string()), "{}", run.stderr);
     assert_eq!(run.stderr.matches("error: ").count(), 1, "printed once: {}", run.stderr);
 }
@@ -179,7 +179,7 @@ fn keys_explain_themselves() {
 fn inspect_data_shows_documents_and_trains_nothing() {
     let bench = Bench::new().on_text();
     let run = bench.run(&["--inspect-data", "1"]).expect(0);
-    assert!(run.stdout.contains("batch 0: 2 rows of 32 tokens"), "{}", run.stdout);
+    assert!(run.stdout.contains("== row 1: "), "{}", run.stdout);
     assert!(run.stdout.contains("<bos>line "), "{}", run.stdout);
     assert!(!bench.path("out").exists());
 }

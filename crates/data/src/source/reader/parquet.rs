@@ -6,6 +6,8 @@ use std::path::Path;
 
 use parquet::basic::{Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -51,6 +53,12 @@ struct Levels {
     nullable_element: bool,
 }
 
+/// Runs `read`; the parquet crate panics on some damaged files, which is an error like any other here.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(ParquetError::General("the reader gave up on it".into())))
+}
+
 impl ParquetRows {
     pub(super) fn open(path: &Path, name: &str, column: &Column) -> Result<Self, DataError> {
         let file = File::open(path).map_err(|source| DataError::io(path, source))?;
@@ -58,8 +66,8 @@ impl ParquetRows {
         if file.metadata().map_err(|source| DataError::io(path, source))?.len() == 0 {
             return Err(bad("the file is empty".into()));
         }
-        let file =
-            SerializedFileReader::new(file).map_err(|error| bad(format!("not a Parquet file ({error})")))?;
+        let file = guarded(|| SerializedFileReader::new(file))
+            .map_err(|error| bad(format!("not a Parquet file ({error})")))?;
         let schema = file.metadata().file_metadata().schema_descr();
         let leaf = (0..schema.num_columns())
             .find(|&i| schema.column(i).path().parts().first() == Some(&column.name))
@@ -95,11 +103,9 @@ impl ParquetRows {
         if self.group == self.file.num_row_groups() {
             return Ok(false);
         }
-        let chunk = self
-            .file
-            .get_row_group(self.group)
-            .and_then(|group| group.get_column_reader(self.leaf))
-            .map_err(|error| self.error(&error))?;
+        let open =
+            || self.file.get_row_group(self.group).and_then(|group| group.get_column_reader(self.leaf));
+        let chunk = guarded(open).map_err(|error| self.error(&error))?;
         self.values = Some(match chunk {
             ColumnReader::ByteArrayColumnReader(_) => Values::Text(get_typed_column_reader(chunk)),
             ColumnReader::Int32ColumnReader(_) => Values::Int32(get_typed_column_reader(chunk)),
@@ -114,9 +120,9 @@ impl ParquetRows {
         let levels = self.levels;
         let rows = match &mut self.values {
             None => return Ok(()),
-            Some(Values::Text(chunk)) => read_text(chunk, levels),
-            Some(Values::Int32(chunk)) => read_ids(chunk, levels, i64::from),
-            Some(Values::Int64(chunk)) => read_ids(chunk, levels, |id| id),
+            Some(Values::Text(chunk)) => guarded(|| read_text(chunk, levels)),
+            Some(Values::Int32(chunk)) => guarded(|| read_ids(chunk, levels, i64::from)),
+            Some(Values::Int64(chunk)) => guarded(|| read_ids(chunk, levels, |id| id)),
         };
         let rows = rows.map_err(|error| self.error(&error))?;
         if rows.is_empty() {

@@ -131,6 +131,8 @@ fn nan_is_not_hidden() {
         [&mut data.q, &mut data.k, &mut data.v][poisoned][10 * 16 + 3] = f32::NAN;
         let results = flash(&data, &layout, &spec, 1);
         assert!(results.out[10 * 16..11 * 16].iter().any(|x| x.is_nan()), "tensor {poisoned}");
-        assert!(results.dv.iter().any(|x| x.is_nan()), "tensor {poisoned}");
+        // The gradient of v doesn't depend on v.
+        let gradient = if poisoned == 2 { &results.dq } else { &results.dv };
+        assert!(gradient.iter().any(|x| x.is_nan()), "tensor {poisoned}");
     }
 }
