@@ -126,7 +126,7 @@ fn truncated_and_corrupt_compression() {
     let lines: String = (0..5000).map(|i| format!("{{\"text\":\"{}\"}}\n", i * 7919)).collect();
     let mut checked = zstd::Encoder::new(Vec::new(), 1).unwrap();
     checked.include_checksum(true).unwrap();
-    std::io::Write::write_all(&mut checked, lines.as_bytes()).unwrap();
+    checked.write_all(lines.as_bytes()).unwrap();
     for whole in [gzip(lines.as_bytes()), checked.finish().unwrap()] {
         let (rows, error) = read(&whole[..whole.len() / 2], Format::Json, &text());
         let expected =
