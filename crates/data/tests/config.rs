@@ -141,7 +141,6 @@ fn refusals_name_the_key() {
     assert!(fail(&[("hf_train_files", "https://example.org/a.json")]).contains("is an address"));
     assert!(fail(&[ok, ("hf_path", "")]).starts_with("hf_path: is empty"));
     assert!(fail(&[ok, ("hf_path", "csv")]).starts_with("hf_path: `csv` files aren't read here"));
-    assert!(fail(&[ok, ("train_data_columns", "[a,b]")]).starts_with("train_data_columns: 2 columns"));
     assert!(fail(&[ok, ("vocab_size", "100")]).starts_with("vocab_size: 100 is smaller than the vocabulary"));
     let error = match eval_batches(&config(&[ok]), Shard::WHOLE) {
         Ok(_) => panic!("there is no evaluation data"),

@@ -1,6 +1,6 @@
 //! From gradients to new parameters: clipping by the global norm, then AdamW, Adam as in Pax, SGD or Muon.
 //!
-//! The numbers are optax's as MaxText calls it. Every parameter has a [`Rule`] and, where the rule needs them, moments; the
+//! The numbers are optax's as MaxText calls it. Every parameter has a rule and, where the rule needs them, moments; the
 //! update of a parameter is one pass over its memory ([`mt_model::ops::adamw`]) and in place.
 
 mod adam;
