@@ -309,9 +309,6 @@ impl Checks<'_> {
     /// Values that the table knows and that nothing computes yet: better refused than ignored.
     fn not_built_yet(&mut self) {
         let c = self.config;
-        self.require(c.quantization == Quantization::Off, "quantization", || {
-            "quantized matmuls aren't part of this build; leave it empty to train in dtype".to_owned()
-        });
         for (key, dtype) in
             [("dtype", c.dtype), ("weight_dtype", c.weight_dtype), ("grad_dtype", c.grad_dtype)]
         {

@@ -137,6 +137,14 @@ fn refusals_name_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let files = write(folder.path(), "a.jsonl", "{\"text\":\"a\"}\n").display().to_string();
     let ok = ("hf_train_files", files.as_str());
+    let nothing = LoadArgs {
+        config_path: None,
+        overrides: [("dataset_type", "hf"), ("hf_path", "json")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+        env: BTreeMap::new(),
+    };
+    assert!(mt_config::load(&nothing).unwrap_err().to_string().contains("hf_train_files"));
     assert!(fail(&[("hf_train_files", "no/such/*.json")]).starts_with("hf_train_files: no file matches"));
     assert!(fail(&[("hf_train_files", "https://example.org/a.json")]).contains("is an address"));
     assert!(fail(&[ok, ("hf_path", "")]).starts_with("hf_path: is empty"));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Pre-train a Llama-style model from a MaxText or Primus configuration.
 #[derive(Debug, Parser)]
@@ -40,15 +40,33 @@ pub struct Cli {
     pub inspect_data: Option<usize>,
 }
 
+impl Cli {
+    /// Reads the arguments of the process, the program's name first. Ends it after `--help`, `--version` and mistakes.
+    pub fn of(arguments: impl IntoIterator<Item = String>) -> Self {
+        Self::parse_from(Self::plain(arguments))
+    }
+
+    /// `--key=value`, as Primus writes it, becomes `key=value`, unless it is one of our own flags.
+    fn plain(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
+        let command = Self::command();
+        let is_ours = |name: &str| command.get_arguments().any(|flag| flag.get_long() == Some(name));
+        let plain = |argument: String| match argument.strip_prefix("--").and_then(|rest| rest.split_once('='))
+        {
+            Some((name, _)) if !is_ours(name) => argument["--".len()..].to_owned(),
+            _ => argument,
+        };
+        arguments.into_iter().map(plain).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn overrides_stand_anywhere() {
-        let cli =
-            Cli::try_parse_from(["mt-train", "steps=20", "--config", "run.yml", "--dry-run", "run_name=a"]);
-        let cli = cli.unwrap();
+    fn overrides_stand_anywhere_and_may_look_like_flags() {
+        let typed = ["mt-train", "steps=20", "--config=run.yml", "--dry-run", "--run_name=a"];
+        let cli = Cli::of(typed.map(str::to_owned));
         assert_eq!(cli.overrides, ["steps=20", "run_name=a"]);
         assert!(cli.dry_run && cli.config == Some("run.yml".into()));
     }

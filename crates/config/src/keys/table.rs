@@ -1,4 +1,4 @@
-//! The keys that do something: name, type, default and effect. This table makes the fields of [`Config`].
+//! The keys that have a field in [`Config`]: name, type, default, effect and, where a key doesn't work yet, why. This table makes the fields of [`Config`].
 
 use super::choices::*;
 use super::kinds::{Files, KeyType, Secret};
@@ -8,7 +8,7 @@ use crate::layers::Resolved;
 use crate::model::{Activation, DType, DecoderBlock, Placement};
 
 macro_rules! key_table {
-    ($( $group:literal { $( $name:ident: $ty:ty = $default:literal, $doc:literal; )* } )*) => {
+    ($( $group:literal { $( $name:ident: $ty:ty = $default:literal, $doc:literal $(, $state:ident $reason:literal)?; )* } )*) => {
         /// The resolved configuration of a run: one field per implemented key, named as the key.
         ///
         /// Built by [`load`](crate::load) and not changed afterwards. `Debug` and every printed form hide secrets.
@@ -19,7 +19,7 @@ macro_rules! key_table {
         }
 
         pub(super) static IMPLEMENTED: &[KeySpec] = &[ $($(
-            KeySpec::new::<$ty>(stringify!($name), $group, $default, $doc, State::Implemented),
+            KeySpec::new::<$ty>(stringify!($name), $group, $default, $doc, state!($($state $reason)?)),
         )*)* ];
 
         impl Config {
@@ -29,6 +29,19 @@ macro_rules! key_table {
                 Some(Self { $($( $name: $name?, )*)* resolved })
             }
         }
+    };
+}
+
+/// A key of the table works, unless its row ends with another state and the reason.
+macro_rules! state {
+    () => {
+        State::Implemented
+    };
+    (accepted $reason:literal) => {
+        State::Accepted($reason)
+    };
+    (rejected $reason:literal) => {
+        State::Rejected($reason)
     };
 }
 
@@ -113,12 +126,18 @@ key_table! {
     mu_dtype: Option<DType> = "\"\"", "Dtype of the first moment; empty is weight_dtype.";
 }
 "Quantization" {
-    quantization: Quantization = "\"\"", "Matmul quantization.";
-    quantize_kvcache: bool = "false", "Quantize the KV cache when decoding.";
-    kv_quant_axis: KvQuantAxis = "heads_and_dkv", "Axes that share a scale in the KV cache; dkv is more accurate and slower.";
-    kv_quant_dtype: KvQuantDtype = "int8", "Element type of a quantized KV cache.";
-    checkpoint_is_quantized: bool = "false", "The checkpoint to load holds quantized weights.";
-    save_quantized_params_path: String = "\"\"", "Where to write quantized parameters.";
+    quantization: Quantization = "\"\"", "Matmul quantization.",
+        rejected "quantized matmuls aren't part of this build; leave it empty to train in dtype";
+    quantize_kvcache: bool = "false", "Quantize the KV cache when decoding.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    kv_quant_axis: KvQuantAxis = "heads_and_dkv", "Axes that share a scale in the KV cache; dkv is more accurate and slower.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    kv_quant_dtype: KvQuantDtype = "int8", "Element type of a quantized KV cache.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    checkpoint_is_quantized: bool = "false", "The checkpoint to load holds quantized weights.",
+        accepted "nothing here writes quantized weights yet, and a checkpoint of integers is refused when it is loaded";
+    save_quantized_params_path: String = "\"\"", "Where to write quantized parameters.",
+        rejected "this build doesn't write quantized weights yet";
 }
 "RematAndOffload" {
     remat_policy: RematPolicyName = "full", "Which activations of a layer are kept for the backward pass.";
@@ -134,7 +153,8 @@ key_table! {
     mlpwi_0: Placement = "remat", "custom policy: gate branch of the MLP.";
     mlpwi_1: Placement = "remat", "custom policy: linear branch of the MLP.";
     mlpwo: Placement = "remat", "custom policy: MLP output.";
-    optimizer_memory_host_offload: bool = "false", "Optimizer moments live in host memory.";
+    optimizer_memory_host_offload: bool = "false", "Optimizer moments live in host memory.",
+        accepted "the moments stay where the model is in this build; on the CPU that is host memory";
 }
 "Checkpointing" {
     enable_checkpointing: bool = "true", "Save and restore checkpoints in the run's folder.";
@@ -236,16 +256,24 @@ key_table! {
     skip_first_n_steps_for_profiler: usize = "1", "Steps before the profile.";
     profiler_steps: usize = "5", "Steps in the profile.";
     profile_periodically_period: i64 = "-1", "Profile again every so many steps; -1 is once.";
-    profile_cleanly: bool = "true", "Wait for the device at both ends of the profile.";
-    hide_profiler_step_metric: bool = "false", "No speed in the log lines of steps at which the profile starts or stops.";
+    profile_cleanly: bool = "true", "Wait for the device at both ends of the profile.",
+        accepted "operations on the CPU end before they return, so there is nothing to wait for";
+    hide_profiler_step_metric: bool = "false", "No speed in the log lines of steps at which the profile starts or stops.",
+        accepted "every step is logged with its speed";
 }
 "Decoding" {
-    prompt: String = "\"I love to\"", "Text to continue.";
-    max_prefill_predict_length: usize = "64", "Longest prompt, in tokens.";
-    decode_sampling_strategy: SamplingStrategy = "greedy", "How the next token is drawn.";
-    decode_sampling_nucleus_p: f64 = "-1.0", "Probability mass of nucleus sampling.";
-    decode_sampling_top_k: usize = "0", "Candidates of top-k sampling.";
-    decode_sampling_temperature: f64 = "1.0", "Divides the logits before sampling.";
+    prompt: String = "\"I love to\"", "Text to continue.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    max_prefill_predict_length: usize = "64", "Longest prompt, in tokens.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    decode_sampling_strategy: SamplingStrategy = "greedy", "How the next token is drawn.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    decode_sampling_nucleus_p: f64 = "-1.0", "Probability mass of nucleus sampling.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    decode_sampling_top_k: usize = "0", "Candidates of top-k sampling.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
+    decode_sampling_temperature: f64 = "1.0", "Divides the logits before sampling.",
+        accepted "this build trains; it has no decoder with a KV cache yet";
 }
 "Primus" {
     trainable: bool = "true", "Whether the module trains; false leaves nothing to do and is refused.";
@@ -255,7 +283,7 @@ key_table! {
     stderr_sink_level: LogLevel = "INFO", "Level of the log on stderr.";
 }
 "mt-train" {
-    stochastic_rounding: bool = "false", "Round updated bfloat16 weights up or down at random, in proportion.";
+    stochastic_rounding: bool = "false", "AdamW and adam_pax round updated bfloat16 weights up or down at random, in proportion.";
     hub_cache_gb: f64 = "64", "Downloaded data to keep on disk, in GB; the oldest shards of this run are deleted beyond it.";
     text_unit: TextUnit = "line", "With `hf_path: text`, what one document is: a line, or a whole file.";
     skip_bad_rows: bool = "false", "Count and skip rows that can't be read instead of stopping.";

@@ -15,8 +15,6 @@ pub struct States {
     pub gradients: u64,
     /// The optimizer's moments.
     pub moments: u64,
-    /// Whether the moments lie in host memory instead (`optimizer_memory_host_offload`).
-    pub moments_on_host: bool,
 }
 
 impl States {
@@ -30,17 +28,12 @@ impl States {
             OptType::Sgd => 0,
             OptType::Muon => matrices * first + (total - matrices) * (first + weight),
         };
-        Self {
-            weights: total * weight,
-            gradients: total * size_of(config.grad_dtype),
-            moments,
-            moments_on_host: config.optimizer_memory_host_offload,
-        }
+        Self { weights: total * weight, gradients: total * size_of(config.grad_dtype), moments }
     }
 
     /// Bytes on the device.
     pub fn on_device(&self) -> u64 {
-        self.weights + self.gradients + if self.moments_on_host { 0 } else { self.moments }
+        self.weights + self.gradients + self.moments
     }
 }
 

@@ -82,8 +82,7 @@ impl Config {
         };
         line("weights", states.weights, self.weight_dtype.to_value().to_string());
         line("gradients", states.gradients, self.grad_dtype.to_value().to_string());
-        let on_host = if states.moments_on_host { ", in host memory" } else { "" };
-        line("moments", states.moments, format!("{}{on_host}", self.opt_type.to_value()));
+        line("moments", states.moments, self.opt_type.to_value().to_string());
         let _ = writeln!(
             text,
             "\n{:<34} {:>12} {:>12} {:>12} {:>12} {:>10}",

@@ -141,6 +141,8 @@ fn async_checkpointing() {
 fn profiler() {
     accepts("profiler", &[("\"\"", "\"\""), ("xplane", "xplane"), ("nsys", "nsys"), ("rocprof", "rocprof")]);
     refuses("profiler", &[("xplan", "did you mean `xplane`?")]);
+    let config = Setup::yaml("profiler: nsys\n").loaded();
+    assert!(config.notes().iter().any(|note| note.to_string().contains("`profiler: nsys` has no effect")));
 }
 
 #[test]
@@ -182,8 +184,15 @@ fn remat_policy() {
 #[test]
 fn optimizer_memory_host_offload() {
     booleans("optimizer_memory_host_offload", false);
-    let plan = Setup::yaml("optimizer_memory_host_offload: true\n").loaded().plan();
-    assert_eq!(plan.memory.states.on_device(), plan.memory.states.weights + plan.memory.states.gradients);
+    let config = Setup::yaml("optimizer_memory_host_offload: true\n").loaded();
+    assert!(
+        config
+            .notes()
+            .iter()
+            .any(|note| note.to_string().contains("`optimizer_memory_host_offload` has no effect"))
+    );
+    // The plan doesn't promise what isn't built.
+    assert_eq!(config.plan().memory, Setup::new().loaded().plan().memory);
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl PackedBatches {
             self.ended = true;
             let Stats { batches, documents, .. } = self.stats;
             let then = match self.recipe.end {
-                End::Stop => "training stops",
+                End::Stop => "no more batches come",
                 End::Padding => "batches of padding follow",
             };
             tracing::info!(

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mt_config::{ConfigErrors, LoadArgs};
 use mt_train::cli::Cli;
 use mt_train::devices;
@@ -18,7 +17,7 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    match command(Cli::parse()) {
+    match command(Cli::of(std::env::args())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");

@@ -106,6 +106,10 @@ fn commit(
     step: u64,
     write: Write,
 ) -> Result<Saved, CheckpointError> {
+    // What a process left that was killed between a commit and the removal of what it replaced.
+    if let Some(keep) = keep {
+        folder.retain(keep)?;
+    }
     let clock = Instant::now();
     let path = folder.commit(step, write)?;
     let took = clock.elapsed();

@@ -12,6 +12,7 @@ pub(super) struct Adam {
     eps: f64,
     eps_root: f64,
     weight_decay: f64,
+    stochastic_rounding: bool,
     form: Form,
 }
 
@@ -34,6 +35,7 @@ impl Adam {
             eps: config.adam_eps,
             eps_root: config.adam_eps_root,
             weight_decay: config.adam_weight_decay,
+            stochastic_rounding: config.stochastic_rounding,
             form: match config.opt_type {
                 OptType::AdamPax => Form::Pax,
                 OptType::Muon => Form::Nesterov,
@@ -42,11 +44,11 @@ impl Adam {
         }
     }
 
-    /// The numbers of one step for a parameter that decays or doesn't.
+    /// The numbers of one step for a parameter that decays or doesn't; `number` tells parameters apart.
     ///
     /// Powers and what is subtracted from them are float32, as they are in MaxText: for a decay close to 1 that rounding of
     /// `1 - b^t` can be seen in the result.
-    pub fn hyper(&self, step: &Step, decays: bool) -> Hyper {
+    pub fn hyper(&self, step: &Step, decays: bool, number: u64) -> Hyper {
         let t = step.count as f32 + 1.0;
         let [b1, b2] = [self.b1 as f32, self.b2 as f32];
         let correction = |b: f32, t: f32| f64::from(1.0 - b.powf(t));
@@ -66,7 +68,7 @@ impl Adam {
             eps_root: self.eps_root,
             weight_decay: if decays { self.weight_decay } else { 0.0 },
             grad_scale: step.grad_scale,
-            stochastic_rounding: None,
+            stochastic_rounding: self.stochastic_rounding.then_some(step.count << 32 | number),
         }
     }
 }

@@ -58,6 +58,8 @@ enum Rule {
 /// A parameter's part of the optimizer, in the order of [`Params::leaves`].
 struct Leaf {
     path: String,
+    /// Place in the order.
+    number: u64,
     rule: Rule,
     decays: bool,
     /// First moment or momentum, in `mu_dtype`.
@@ -78,7 +80,7 @@ impl Optimizer {
             OptType::AdamPax => burn_dtype(config.weight_dtype),
             _ => burn_dtype(config.moment_dtype()),
         };
-        let leaf = |(path, param): (String, &Tensor<2>)| {
+        let leaf = |(number, (path, param)): (u64, (String, &Tensor<2>))| {
             let rule = match config.opt_type {
                 _ if !masks.trains(&path) => Rule::Frozen,
                 OptType::Adamw | OptType::AdamPax => Rule::Adam,
@@ -88,6 +90,7 @@ impl Optimizer {
             };
             let zeros = |dtype| Tensor::zeros(param.dims(), (&param.device(), dtype));
             Leaf {
+                number,
                 rule,
                 decays: masks.decays(&path),
                 mu: matches!(rule, Rule::Adam | Rule::Muon).then(|| zeros(mu_dtype)),
@@ -96,7 +99,7 @@ impl Optimizer {
             }
         };
         Ok(Self {
-            leaves: params.leaves().into_iter().map(leaf).collect(),
+            leaves: (0..).zip(params.leaves()).map(leaf).collect(),
             count: 0,
             gradient_clipping_threshold: config.gradient_clipping_threshold,
             grad_dtype: burn_dtype(config.grad_dtype),
@@ -163,7 +166,7 @@ impl Leaf {
     ) -> f64 {
         match (self.rule, &mut self.mu, &mut self.nu) {
             (Rule::Adam, Some(mu), Some(nu)) => {
-                let hyper = adam.hyper(step, self.decays);
+                let hyper = adam.hyper(step, self.decays, self.number);
                 let updated = adamw::update(take(param), gradient, take(mu), take(nu), &hyper);
                 (*param, *mu, *nu) = (updated.param, updated.mu, updated.nu);
                 updated.param_squares

@@ -63,7 +63,8 @@ pub struct Profile {
 }
 
 impl Profiler {
-    /// The profiler of a run whose steps are `first_step..steps`; none unless `profiler: xplane`.
+    /// The profiler of a run whose steps are `first_step..steps`; none unless `profiler: xplane`, and none when a resumed run
+    /// ends before its window.
     ///
     /// # Errors
     /// [`ProfileError::AfterTheEnd`].
@@ -73,6 +74,9 @@ impl Profiler {
             return Ok(None);
         }
         let first = first_step + config.skip_first_n_steps_for_profiler as u64;
+        if steps <= first && 0 < first_step {
+            return Ok(None); // a resumed run with too little left to do
+        }
         if steps <= first {
             return Err(ProfileError::AfterTheEnd { first, last: steps.saturating_sub(1) });
         }

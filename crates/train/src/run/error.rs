@@ -11,6 +11,8 @@ use crate::checkpoint::CheckpointError;
 use crate::log::LogFileError;
 use crate::metrics::MetricsError;
 use crate::optim::PatternError;
+use crate::profile::ProfileError;
+use crate::report::ReportError;
 
 /// Why a run can't start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,10 @@ pub enum RunError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Report(#[from] ReportError),
     #[error(transparent)]
     BadLoss(#[from] Box<BadLoss>),
 }

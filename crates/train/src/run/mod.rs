@@ -21,6 +21,7 @@ pub use summary::{End, Summary};
 
 use crate::log::{self, LOG_FILE};
 use crate::optim::Optimizer;
+use crate::profile::Profiler;
 use crate::schedule::{Schedule, ScheduleOptions};
 use checkpoints::Checkpoints;
 use evaluate::Evaluator;
@@ -28,6 +29,11 @@ use folder::RunFolder;
 use report::Reporter;
 use signals::StopRequest;
 use trainer::Trainer;
+
+/// The scalars of a run, a line per step, in its folder of metrics.
+pub const METRICS_FILE: &str = "metrics.jsonl";
+/// The plots of a run, in its folder.
+pub const REPORT_FILE: &str = "report.html";
 
 /// Trains as `config` says.
 ///
@@ -61,6 +67,8 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
         evaluator: Evaluator::new(config).map_err(RunError::EvalData)?,
         checkpoints: Checkpoints::new(config, &start)?,
         reporter: Reporter::new(config, start.step, options.steps)?,
+        profiler: Profiler::new(config, start.step, options.steps)?,
+        breakdown: None,
         tflops_per_step: plan.flops.total() / 1e12,
         next_step: start.step,
         steps: options.steps,
@@ -69,12 +77,19 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
         data,
     };
     let end = trainer.train(&stop)?;
-    Ok(trainer.summary(end, start.step, outputs(config)))
+    let summary = trainer.summary(end, start.step, outputs(config));
+    let report = config.run_dir().join(REPORT_FILE);
+    let metrics = config.metrics_dir().join(METRICS_FILE);
+    crate::report::write(&report, &summary.run_name, &metrics, &summary.rows(), trainer.breakdown.as_ref())?;
+    Ok(summary)
 }
 
 /// What a run writes, for the table.
 fn outputs(config: &Config) -> Vec<(&'static str, std::path::PathBuf)> {
-    let mut outputs = vec![("metrics", config.metrics_dir().join("metrics.jsonl"))];
+    let mut outputs = vec![
+        ("report", config.run_dir().join(REPORT_FILE)),
+        ("metrics", config.metrics_dir().join(METRICS_FILE)),
+    ];
     if config.enable_tensorboard {
         outputs.push(("tensorboard", config.tensorboard_dir()));
     }

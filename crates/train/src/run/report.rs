@@ -51,7 +51,7 @@ impl Reporter {
     /// # Errors
     /// [`MetricsError`] names the file that can't be written.
     pub fn new(config: &Config, first_step: u64, steps: u64) -> Result<Self, MetricsError> {
-        let own_file = config.metrics_dir().join("metrics.jsonl");
+        let own_file = config.metrics_dir().join(super::METRICS_FILE);
         let mut metrics =
             Metrics::default().with(MetricsFile::open(&own_file, &config.run_name, first_step)?);
         if !config.metrics_file.is_empty() {

@@ -44,6 +44,11 @@ pub struct Summary {
 impl Summary {
     /// The table.
     pub fn table(&self) -> String {
+        table(&format!("run {}", self.run_name), &self.rows())
+    }
+
+    /// Its rows: what, and how much.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
         let Totals { steps, tokens, training, losses, eval_loss } = self.totals;
         let seconds = training.as_secs_f64();
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
@@ -70,7 +75,7 @@ impl Summary {
             rows.push(("eval loss", format!("{loss:.3}")));
         }
         rows.extend(self.outputs.iter().map(|(name, path)| (*name, path.display().to_string())));
-        table(&format!("run {}", self.run_name), &rows)
+        rows
     }
 
     fn ended(&self) -> String {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use mt_config::Config;
 use mt_data::{Batch, Batches, Loader};
 use mt_model::Model;
+use mt_model::profile::{Kind, span};
 use tracing::{info, warn};
 
 use super::checkpoints::Checkpoints;
@@ -17,6 +18,7 @@ use super::signals::StopRequest;
 use super::summary::{End, Summary};
 use crate::metrics::TrainStep;
 use crate::optim::Optimizer;
+use crate::profile::{Breakdown, Profile, Profiler};
 use crate::schedule::Schedule;
 
 /// Everything that a step needs.
@@ -37,6 +39,10 @@ pub struct Trainer<'a> {
     pub checkpoints: Option<Checkpoints>,
     /// Log lines, metric files, progress bar.
     pub reporter: Reporter,
+    /// Recording where the time goes, if it is asked for.
+    pub profiler: Option<Profiler>,
+    /// Where it went in the last profile.
+    pub breakdown: Option<Breakdown>,
     /// FLOPs of a step in units of 1e12.
     pub tflops_per_step: f64,
     /// Number of the next step.
@@ -52,6 +58,10 @@ impl Trainer<'_> {
     /// [`RunError`]: what made it impossible to go on.
     pub fn train(&mut self, stop: &StopRequest) -> Result<End, RunError> {
         let end = self.steps(stop)?;
+        if let Some(profiler) = &mut self.profiler {
+            let profile = profiler.finish()?;
+            self.profiled(profile);
+        }
         let keep = matches!(end, End::Stopped) || self.config.save_checkpoint_on_completion;
         if let Some(last_step) = self.next_step.checked_sub(1)
             && keep
@@ -73,7 +83,7 @@ impl Trainer<'_> {
         }
         while self.next_step < self.steps {
             let step = self.next_step;
-            if !self.step(step)? {
+            if !self.profiled_step(step)? {
                 return Ok(End::OutOfData);
             }
             self.next_step += 1;
@@ -92,10 +102,37 @@ impl Trainer<'_> {
         Ok(End::Completed)
     }
 
+    /// One update, under the profiler when its turn has come; false when the data has ended.
+    fn profiled_step(&mut self, step: u64) -> Result<bool, RunError> {
+        if let Some(profiler) = &mut self.profiler {
+            profiler.before_step(step);
+        }
+        let done = {
+            let _span = span(Kind::Step, "step").index(step as usize);
+            self.step(step)?
+        };
+        if let Some(profiler) = &mut self.profiler {
+            let profile = profiler.after_step(step)?;
+            self.profiled(profile);
+        }
+        Ok(done)
+    }
+
+    fn profiled(&mut self, profile: Option<Profile>) {
+        if let Some(Profile { breakdown, .. }) = profile {
+            info!("{breakdown}");
+            self.breakdown = Some(breakdown);
+        }
+    }
+
     /// One update; false when the data has ended.
     fn step(&mut self, step: u64) -> Result<bool, RunError> {
         let clock = Instant::now();
-        let Some(batch) = self.data.next_batch()? else { return Ok(false) };
+        let batch = {
+            let _span = span(Kind::Data, "next_batch");
+            self.data.next_batch()?
+        };
+        let Some(batch) = batch else { return Ok(false) };
         let data_wait = clock.elapsed();
 
         let (loss, gradients) =
@@ -103,7 +140,10 @@ impl Trainer<'_> {
                 .map_err(|source| RunError::Batch { step, source })?;
         // As in MaxText the schedule counts updates, which fall behind the steps when some are skipped.
         let learning_rate = self.schedule.at(self.optimizer.count());
-        let norms = self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss());
+        let norms = {
+            let _span = span(Kind::Optimizer, "optimizer.update");
+            self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss())
+        };
         let figures = TrainStep {
             loss: loss.loss(),
             lm_loss: loss.loss(),
@@ -192,6 +232,7 @@ impl Trainer<'_> {
 
     fn save(&mut self, step: u64) -> Result<(), RunError> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        let _span = span(Kind::Checkpoint, "checkpoint.save");
         Ok(checkpoints.save(step, &self.model, &self.optimizer, self.data.state())?)
     }
 
