@@ -1,4 +1,4 @@
-//! `${VAR}` and `${VAR:default}` in text values, as Primus reads them.
+//! `${VAR}` and `${VAR:default}` in text values, as Primus reads them; `$${` stands for `${` itself.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +31,18 @@ pub(crate) fn environment(node: &mut Node, env: &BTreeMap<String, String>, probl
 
 /// The text with every `${VAR}` and `${VAR:default}` replaced; the error is a variable that isn't set.
 ///
-/// A variable that is set to nothing wins over the default. A default ends at the first `}`.
+/// A variable that is set to nothing wins over the default. A default ends at the first `}`. `$${` gives `${`.
 fn replaced(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
         let (before, reference) = rest.split_at(start);
+        if let Some(before) = before.strip_suffix('$') {
+            result.push_str(before);
+            result.push_str("${");
+            rest = &reference[2..];
+            continue;
+        }
         result.push_str(before);
         match reference_at(reference) {
             Some((name, default, length)) => {
@@ -52,6 +58,11 @@ fn replaced(text: &str, env: &BTreeMap<String, String>) -> Result<String, String
     }
     result.push_str(rest);
     Ok(result)
+}
+
+/// The text that [`environment`] turns into `text`, whatever the variables are.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace("${", "$${")
 }
 
 /// Name, default and length of the reference at the start of `text`.

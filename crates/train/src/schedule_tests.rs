@@ -1,6 +1,10 @@
 use super::*;
 use serde_json::Value;
 
+#[allow(dead_code, reason = "shared with the tests of the model, which need more of it")]
+#[path = "../../model/tests/support/npz.rs"]
+mod npz;
+
 /// Learning rates for 13 configurations, steps + 5 values each; tests/reference/lr_schedules.py writes them.
 const GOLDEN: &str = include_str!("../golden/lr_schedules.json");
 
@@ -45,20 +49,17 @@ fn every_step_of_every_golden_schedule_is_equal() {
 #[test]
 fn maxtext_vectors_are_equal() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden");
-    let (Ok(configs), Ok(vectors)) = (
-        std::fs::read_to_string(format!("{folder}/lr_schedules.json")),
-        npyz::npz::NpzArchive::open(format!("{folder}/lr_schedules.npz")),
-    ) else {
+    let Ok(configs) = std::fs::read_to_string(format!("{folder}/lr_schedules.json")) else {
         eprintln!("skipped: no vectors in {folder}");
         return;
     };
     let configs: Value = serde_json::from_str(&configs).unwrap();
-    let mut vectors = vectors;
+    let vectors = npz::Npz::open(format!("{folder}/lr_schedules.npz").as_ref());
     for (name, config) in configs.as_object().unwrap() {
-        let rates: Vec<f32> = vectors.by_name(name).unwrap().unwrap().into_vec().unwrap();
+        let rates = &vectors.get(name).values;
         let schedule = Schedule::new(&options(config));
         let ours: Vec<f32> = (0..rates.len() as u64).map(|step| schedule.at(step)).collect();
-        assert_eq!(ours, rates, "{name}");
+        assert_eq!(&ours, rates, "{name}");
     }
 }
 

@@ -41,7 +41,7 @@ A run is described by a flat YAML file with MaxText's keys, or by a Primus exper
 below, the files that `base_config` names, the model preset that `model_name` selects, your file, `key=value` arguments, and
 environment variables `M_KEY`. A key that the model preset sets may only be given another value with `override_model_config:
 true`. Scalars are read as YAML 1.1, as PyYAML does: `150_001` and `0x10` are integers, `3.e-5` a number, `yes` and `off`
-booleans, and `None` is nothing.
+booleans, and `None` is nothing. In text, `${VAR}` is the environment variable, `${VAR:value}` has a default, and `$${` is `${`.
 
 `mt-train --help-keys PATTERN` prints rows of this table; `mt-train --config FILE --dry-run` prints where every value of a run
 comes from. An unknown key is an error.

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::keys::{Config, State};
 use crate::layers::Setting;
 use crate::node::Value;
+use crate::substitute::escaped;
 
 /// Keys whose values stay out of everything that is printed or saved.
 const SECRETS: [&str; 1] = ["hf_access_token"];
@@ -28,7 +29,7 @@ impl Config {
         let mut text =
             String::from("# The resolved configuration of a run. It loads back to the same run.\n");
         for setting in self.saved() {
-            let _ = writeln!(text, "{}: {}", setting.spec.name, setting.value);
+            let _ = writeln!(text, "{}: {}", setting.spec.name, escaped(&setting.value.to_string()));
         }
         text
     }

@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn saved_configurations_load_back(text in "\\PC{0,40}", number in any::<f64>()) {
+    fn saved_configurations_load_back(text in "[${}A:]{0,9}\\PC{0,40}", number in any::<f64>()) {
         let config = Setup::new().arg(&format!("prompt={text}")).arg(&format!("metrics_file={text}")).arg(&format!("z_loss_multiplier={}", number.abs())).load();
         if let Ok(config) = config {
             let again = Setup::yaml(&config.to_yaml()).loaded();

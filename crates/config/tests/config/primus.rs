@@ -55,6 +55,7 @@ fn references_follow_primuss_rules() {
     is(overrides("hf_name: ${A:x}").env("A", ""), "hf_name", "\"\"");
     is(overrides("tokenizer_path: ${A:a:b/c}"), "tokenizer_path", "\"a:b/c\"");
     is(overrides("hf_name: $A ${ {x}"), "hf_name", "\"$A ${ {x}\"");
+    is(overrides("hf_name: $${A}-$$${A}-${A:b}"), "hf_name", "\"${A}-$${A}-b\"");
     // A value from outside is never YAML 1.1: only true, false and numbers are retyped.
     is(overrides("hf_name: ${A:yes}"), "hf_name", "\"yes\"");
     let report = overrides("steps: ${N}").refused();

@@ -1,11 +1,11 @@
-//! Reads numpy archives.
+//! Reads numpy archives: a zip of .npy files, each a header in Python's notation and the elements.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use npyz::npz::NpzArchive;
-use npyz::{NpyFile, Order};
+use zip::ZipArchive;
 
 /// Arrays by name; numbers converted to float32, which holds all that the vectors need.
 pub struct Npz(HashMap<String, Array>);
@@ -28,13 +28,15 @@ pub fn golden(file: &str) -> Option<PathBuf> {
 
 impl Npz {
     pub fn open(path: &Path) -> Self {
-        let mut archive = NpzArchive::open(path).unwrap();
-        let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
-        let read = |name: String| {
-            let array = archive.by_name(&name).unwrap().unwrap();
-            (name, Array::new(array))
-        };
-        Self(names.into_iter().map(read).collect())
+        let mut archive = ZipArchive::new(File::open(path).unwrap()).unwrap();
+        let mut arrays = HashMap::new();
+        for index in 0..archive.len() {
+            let mut entry = archive.by_index(index).unwrap();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            arrays.insert(entry.name().trim_end_matches(".npy").to_owned(), Array::parse(&bytes));
+        }
+        Self(arrays)
     }
 
     pub fn get(&self, name: &str) -> &Array {
@@ -56,16 +58,25 @@ impl Npz {
 }
 
 impl Array {
-    fn new<R: Read>(array: NpyFile<R>) -> Self {
-        assert_eq!(array.order(), Order::C);
-        let shape = array.shape().iter().map(|&dim| dim as usize).collect();
-        let dtype = array.dtype().descr();
-        let values = match dtype.as_str() {
-            "'<f4'" => array.into_vec::<f32>().unwrap(),
-            "'<i4'" => array.into_vec::<i32>().unwrap().into_iter().map(|value| value as f32).collect(),
-            "'<u4'" => array.into_vec::<u32>().unwrap().into_iter().map(|value| value as f32).collect(),
+    /// A .npy file: the magic and two version bytes, the header's length (2 bytes in version 1), the header
+    /// `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 32), }`, then the elements.
+    fn parse(bytes: &[u8]) -> Self {
+        assert_eq!(bytes[..8], *b"\x93NUMPY\x01\x00");
+        let (header, elements) = bytes[10..].split_at(usize::from(u16::from_le_bytes([bytes[8], bytes[9]])));
+        let header = std::str::from_utf8(header).unwrap();
+        let after = |key: &str| header.split_once(key).unwrap_or_else(|| panic!("no {key} in {header}")).1;
+        assert!(after("'fortran_order': ").starts_with("False"));
+        let shape = after("'shape': (").split(')').next().unwrap().split(',');
+        let shape: Vec<usize> =
+            shape.map(str::trim).filter(|dim| !dim.is_empty()).map(|dim| dim.parse().unwrap()).collect();
+        let word: fn([u8; 4]) -> f32 = match after("'descr': '").split('\'').next().unwrap() {
+            "<f4" => f32::from_le_bytes,
+            "<i4" => |word| i32::from_le_bytes(word) as f32,
+            "<u4" => |word| u32::from_le_bytes(word) as f32,
             other => panic!("element type {other}"),
         };
+        let values: Vec<f32> = elements.as_chunks().0.iter().map(|&bytes| word(bytes)).collect();
+        assert_eq!(values.len(), shape.iter().product::<usize>());
         Self { shape, values }
     }
 }

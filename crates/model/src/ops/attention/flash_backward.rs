@@ -17,6 +17,7 @@ use macerator::{AutoArch, Simd, WithSimd};
 
 use super::super::real::Real;
 use super::Spec;
+use super::backward_plan::{Task, plan};
 use super::flash_forward::{KEY_BLOCK, cap_scores, mask_scores};
 use super::layout::Layout;
 use super::pack::{Aligned, Bounds, Columns, Sizes, gather_heads};
@@ -26,10 +27,6 @@ use super::vector::{exp, load, splat, store};
 
 /// Panels whose scores are held at the same time: the depth of the sums over queries.
 const PANELS: usize = 4;
-
-/// Where the gradients of a document are cut: steps of `PANELS` panels per task of dq, keys per task of dk and dv.
-const STEPS_PER_TASK: usize = 8;
-const KEYS_PER_TASK: usize = 4 * KEY_BLOCK;
 
 /// What the forward pass got and gave, and the gradient of what it gave.
 pub(super) struct Inputs<'a, E> {
@@ -71,18 +68,6 @@ struct Backward<'a, E> {
     threads: usize,
 }
 
-/// Part of the gradients of one kv head in one document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Task {
-    document: usize,
-    kv_head: usize,
-    /// Columns of the document whose dq is computed.
-    dq: Range<usize>,
-    /// Keys of the document whose dk and dv are computed.
-    dkv: Range<usize>,
-    cost: u64,
-}
-
 impl<E: Real> WithSimd for Backward<'_, E> {
     type Output = ();
 
@@ -111,38 +96,6 @@ impl<E: Real> WithSimd for Backward<'_, E> {
             },
         );
     }
-}
-
-/// All tasks, dearest first.
-fn plan(layout: &Layout, sizes: Sizes, columns_per_step: usize, threads: usize) -> Vec<Task> {
-    let area = |len: usize| (len * len) as u64 / 2 + 1;
-    let documents = 0..layout.num_documents();
-    let total: u64 = documents.clone().map(|document| area(layout.document(document).len())).sum();
-    // Five products in one task against seven that spread evenly.
-    let fair = total * sizes.num_kv_heads as u64 / threads.max(1) as u64;
-    let mut tasks = Vec::new();
-    for document in documents {
-        let len = layout.document(document).len();
-        let columns = len * sizes.group;
-        for kv_head in 0..sizes.num_kv_heads {
-            if 5 * area(len) <= 7 * fair {
-                tasks.push(Task { document, kv_head, dq: 0..columns, dkv: 0..len, cost: 5 * area(len) });
-                continue;
-            }
-            for start in (0..columns).step_by(STEPS_PER_TASK * columns_per_step) {
-                let dq = start..columns.min(start + STEPS_PER_TASK * columns_per_step);
-                let cost = 3 * (area(dq.end / sizes.group) - area(dq.start / sizes.group));
-                tasks.push(Task { document, kv_head, dq, dkv: 0..0, cost });
-            }
-            for start in (0..len).step_by(KEYS_PER_TASK) {
-                let dkv = start..len.min(start + KEYS_PER_TASK);
-                let cost = 4 * (area(len - dkv.start) - area(len - dkv.end));
-                tasks.push(Task { document, kv_head, dq: 0..0, dkv, cost });
-            }
-        }
-    }
-    tasks.sort_by_key(|task| std::cmp::Reverse(task.cost));
-    tasks
 }
 
 /// A worker's memory: a constant, and dk and dv of the keys of its longest task.

@@ -14,6 +14,7 @@
 //! the diagonal or outside the window costs nothing. [`AttentionKernel::DotProduct`] is the reference and what runs on devices
 //! without a kernel. Both keep documents apart to the last bit: nothing in one document changes a bit of another.
 
+mod backward_plan;
 mod dot_product;
 mod flash_backward;
 mod flash_forward;
