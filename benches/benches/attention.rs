@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
+use benches::{median, python};
 use burn::tensor::{DType, Device, Distribution, Tensor};
 use mt_config::AttentionKernel;
 use mt_model::ops::attention::{Layout, Spec, backward, forward};
@@ -145,11 +146,6 @@ fn matmul_peak() -> f64 {
     2.0 * 1024f64.powi(3) / (0..10).map(seconds).fold(f64::INFINITY, f64::min) / 1e9
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// A running `attention_torch.py`.
 struct Peer {
     process: Child,
@@ -159,7 +155,7 @@ struct Peer {
 
 impl Peer {
     fn start() -> Option<Self> {
-        let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+        let python = python();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/attention_torch.py");
         let child = Command::new(&python)
             .args([script, &rayon::current_num_threads().to_string()])

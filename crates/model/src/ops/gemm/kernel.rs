@@ -8,7 +8,9 @@ pub(super) struct Kernel {
     pub(super) rows: usize,
     /// Columns of a panel of b.
     pub(super) cols: usize,
-    /// Multiplies packed panels `a: [depth, rows]` and `b: [depth, cols]` into a tile.
+    /// Neighbours of the inner dimension in one packed cell: 1, or 2 where bfloat16 is multiplied in pairs.
+    pub(super) per_cell: usize,
+    /// Multiplies packed panels `a: [cells, rows]` and `b: [cells, cols]` into a tile.
     ///
     /// # Safety
     /// The CPU must have the kernel's instructions; the tile must be valid for writes and exclusively the caller's.
@@ -33,12 +35,16 @@ pub(super) struct Tile {
 }
 
 impl Kernel {
-    /// The fastest kernel that this CPU runs.
-    pub(super) fn best() -> &'static Self {
+    /// The fastest kernel that this CPU runs; `of_bf16` when both operands are bfloat16 or are to be rounded to it.
+    pub(super) fn best(of_bf16: bool) -> &'static Self {
+        let _ = of_bf16; // not of interest on every architecture
         #[cfg(target_arch = "x86_64")]
         {
             use crate::ops::vector::{Level, level};
             match level() {
+                Level::Avx512 if of_bf16 && is_x86_feature_detected!("avx512bf16") => {
+                    return &super::x86::AVX512_BF16;
+                }
                 Level::Avx512 => return &super::x86::AVX512,
                 Level::Avx2 => return &super::x86::AVX2,
                 Level::Baseline => {}
@@ -51,6 +57,7 @@ impl Kernel {
 static PORTABLE: Kernel = Kernel {
     rows: 4,
     cols: 8,
+    per_cell: 1,
     run: portable,
     pack_rows: pack::<4, Portable>,
     pack_cols: pack::<8, Portable>,

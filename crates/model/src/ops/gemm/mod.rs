@@ -7,13 +7,17 @@
 //! The classical scheme (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The inner dimension
 //! is cut into stretches of at most [`DEPTH`]; for each, panels of a few columns of b are packed so that the kernel reads
 //! them in order, blocks of rows of a likewise, and [`kernel`] multiplies one panel of rows with one of columns in registers.
-//! Packing reads any strides, so a transpose costs nothing, and widens bfloat16, so both element types share one kernel.
+//! Packing reads any strides, so a transpose costs nothing, and widens bfloat16, so both element types share one kernel; where
+//! the CPU multiplies bfloat16 itself (AVX512-BF16), products of two bfloat16 operands have one of their own, which takes the
+//! inner dimension in pairs.
 //!
 //! An element of c is the sum over stretches, in order, of sums over p, in order: its value depends on its row of a, its
 //! column of b and the inner dimension, on nothing else. Neither the cut into tasks nor other rows can change it.
 
 mod kernel;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -27,7 +31,7 @@ use kernel::{Kernel, Tile};
 
 use super::memory::{Buffer, POOLED_BYTES};
 
-/// Longest stretch of the inner dimension. Each stretch reads and writes all of c once.
+/// Longest stretch of the inner dimension, in packed cells. Each stretch reads and writes all of c once.
 const DEPTH: usize = 512;
 /// Rows of a that one task packs: with DEPTH 192 KB, which stay in the second-level cache.
 const ROWS: usize = 96;
@@ -99,6 +103,10 @@ impl Elements<'_> {
         }
     }
 
+    fn is_bf16(&self) -> bool {
+        matches!(self, Self::Bf16(_) | Self::Rounded(_))
+    }
+
     fn skip(self, start: usize) -> Self {
         match self {
             Self::F32(e) => Self::F32(&e[start.min(e.len())..]),
@@ -160,10 +168,10 @@ pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
         }
         return;
     }
-    let kernel = Kernel::best();
+    let kernel = Kernel::best(a.elements.is_bf16() && b.elements.is_bf16());
     let target = Target { start: c.elements.as_mut_ptr(), row_stride: c.row_stride };
     for cols in even_cuts(n, COLS, kernel.cols) {
-        for (i, inner) in even_cuts(k, DEPTH, 1).enumerate() {
+        for (i, inner) in even_cuts(k, DEPTH * kernel.per_cell, kernel.per_cell).enumerate() {
             let output = if i == 0 { output } else { Output::Add };
             let b = b.rows(inner.clone()).columns(cols.clone());
             let a = a.columns(inner);
@@ -186,7 +194,7 @@ pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
 /// Packs b's columns in parallel and hands them to `body`.
 fn with_packed_columns(kernel: &Kernel, b: View, body: impl FnOnce(&[f32])) {
     const PANELS: usize = 16;
-    let panel = b.rows * kernel.cols;
+    let panel = b.rows.div_ceil(kernel.per_cell) * kernel.cols;
     let len = b.cols.div_ceil(kernel.cols) * panel;
     // Large products all take a block of one size, which is reused whatever their shapes are.
     let mut packed =
@@ -206,15 +214,16 @@ fn multiply(kernel: &Kernel, a: View, packed_b: &[f32], cols: Range<usize>, targ
         static PACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
     }
     PACKED.with_borrow_mut(|packed| {
-        let len = a.rows.div_ceil(kernel.rows) * kernel.rows * a.cols;
+        let cells = a.cols.div_ceil(kernel.per_cell);
+        let len = a.rows.div_ceil(kernel.rows) * kernel.rows * cells;
         if packed.len() < len {
             packed.resize(len, 0.0);
         }
         // SAFETY: `best` checked that the CPU has the kernel's instructions.
         unsafe { (kernel.pack_rows)(a, &mut packed[..len]) };
-        let b_panels = packed_b.chunks_exact(a.cols * kernel.cols).skip(cols.start / kernel.cols);
+        let b_panels = packed_b.chunks_exact(cells * kernel.cols).skip(cols.start / kernel.cols);
         for (b, j) in b_panels.zip(cols.clone().step_by(kernel.cols)) {
-            let a_panels = packed[..len].chunks_exact(a.cols * kernel.rows);
+            let a_panels = packed[..len].chunks_exact(cells * kernel.rows);
             for (a_panel, i) in a_panels.zip((0..a.rows).step_by(kernel.rows)) {
                 let tile = Tile {
                     // SAFETY: row i and column j lie in this task's part of c.

@@ -13,7 +13,7 @@ use crate::ops::real::Real;
 pub(super) type Pack = unsafe fn(a: View, packed: &mut [f32]);
 
 /// Columns that are packed for one panel before the next panel's turn: the panels' elements are neighbours in memory.
-const BLOCK: usize = 8;
+pub(super) const BLOCK: usize = 8;
 
 /// Where elements come from, and how they become float32.
 pub(super) trait Source {

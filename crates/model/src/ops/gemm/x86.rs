@@ -5,13 +5,35 @@ use std::arch::x86_64::*;
 use super::View;
 use super::kernel::{Kernel, Tile};
 use super::pack::{Source, Transpose, pack};
+use super::pairs::pack_pairs;
 
 /// 12 of 16 registers hold sums, two a row of b, one a broadcast element of a.
-pub(super) static AVX2: Kernel =
-    Kernel { rows: 6, cols: 16, run: avx2, pack_rows: avx2_pack::<6>, pack_cols: avx2_pack::<16> };
+pub(super) static AVX2: Kernel = Kernel {
+    rows: 6,
+    cols: 16,
+    per_cell: 1,
+    run: avx2,
+    pack_rows: avx2_pack::<6>,
+    pack_cols: avx2_pack::<16>,
+};
 /// 24 of 32 registers hold sums.
-pub(super) static AVX512: Kernel =
-    Kernel { rows: 12, cols: 32, run: avx512, pack_rows: avx512_pack::<12>, pack_cols: avx512_pack::<32> };
+pub(super) static AVX512: Kernel = Kernel {
+    rows: 12,
+    cols: 32,
+    per_cell: 1,
+    run: avx512,
+    pack_rows: avx512_pack::<12>,
+    pack_cols: avx512_pack::<32>,
+};
+/// bfloat16 in pairs, sums in float32 as above.
+pub(super) static AVX512_BF16: Kernel = Kernel {
+    rows: 12,
+    cols: 32,
+    per_cell: 2,
+    run: avx512_bf16,
+    pack_rows: avx512_pack_pairs::<12>,
+    pack_cols: avx512_pack_pairs::<32>,
+};
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2_pack<const H: usize>(a: View, packed: &mut [f32]) {
@@ -21,6 +43,11 @@ unsafe fn avx2_pack<const H: usize>(a: View, packed: &mut [f32]) {
 #[target_feature(enable = "avx512f,avx2,fma")]
 unsafe fn avx512_pack<const H: usize>(a: View, packed: &mut [f32]) {
     pack::<H, Squares>(a, packed);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
+unsafe fn avx512_pack_pairs<const H: usize>(a: View, packed: &mut [f32]) {
+    pack_pairs::<H, Squares>(a, packed);
 }
 
 /// Transposes squares of 8 by 8 in registers.
@@ -144,3 +171,18 @@ kernel!(
     avx512, "avx512f", 12, 16, __m512,
     _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps
 );
+#[rustfmt::skip]
+kernel!(
+    avx512_bf16, "avx512f,avx512bf16", 12, 16, __m512,
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, add_products_of_pairs, _mm512_add_ps
+);
+
+/// `sum + a.first * b.first + a.second * b.second` in each lane of 32 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn add_products_of_pairs(a: __m512, b: __m512, sum: __m512) -> __m512 {
+    // SAFETY: any bits are bfloat16 numbers.
+    let (a, b) =
+        unsafe { (std::mem::transmute::<__m512, __m512bh>(a), std::mem::transmute::<__m512, __m512bh>(b)) };
+    _mm512_dpbf16_ps(sum, a, b)
+}
