@@ -62,7 +62,7 @@ pub(super) fn forward_backward(
         let dh = &mut dh[tokens.start * e..tokens.end * e];
         for columns in chunks(v) {
             operands.gradient(tile, rows, columns.clone(), factor);
-            let da = View::new(Elements::F32(tile), [tokens.len(), v]).columns(columns.clone());
+            let da = View::new(operands.rounded(tile), [tokens.len(), v]).columns(columns.clone());
             let (h, w) = (operands.h.rows(tokens.clone()), operands.w.columns(columns.clone()));
             product(da, w.transpose(), ViewMut::new(dh, [tokens.len(), e]), Output::Add);
             match kernel.tied {
@@ -120,6 +120,14 @@ impl<'a> Operands<'a> {
         tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(logits, row)| {
             self.loss.gradient(&mut logits[columns.clone()], row, columns.start, factor);
         });
+    }
+
+    /// Gradients of the products, of the products' type: a bfloat16 product has bfloat16 cotangents.
+    fn rounded<'b>(&self, gradients: &'b [f32]) -> Elements<'b> {
+        match self.loss.is_of_bf16() {
+            true => Elements::Rounded(gradients),
+            false => Elements::F32(gradients),
+        }
     }
 
     /// Sums in the order of tokens.

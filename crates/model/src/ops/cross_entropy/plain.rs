@@ -31,7 +31,7 @@ pub(super) fn forward_backward(
     factor: f64,
     spec: &Spec,
 ) -> Backward {
-    let (dtype, w) = (h.dtype(), kernel(&head, &h, spec).cast(DType::F32));
+    let (dtype, w) = (h.dtype(), kernel(&head, &h, spec));
     let logits = logits(h.clone(), head.clone(), spec);
     let Sums { xent_sum, z_loss_sum } = sums(&logits, targets, weights, spec);
 
@@ -46,7 +46,8 @@ pub(super) fn forward_backward(
         da = da * (share.clone() * share).neg().add_scalar(1.0);
     }
 
-    let h = h.cast(DType::F32);
+    // Cotangents of the product are of its type.
+    let (da, h, w) = (da.cast(w.dtype()).cast(DType::F32), h.cast(DType::F32), w.cast(DType::F32));
     let dw = match head {
         Head::Dense(_) => h.transpose().matmul(da.clone()),
         Head::Embedding(_) => da.clone().transpose().matmul(h),

@@ -74,6 +74,11 @@ impl Loss {
         }
     }
 
+    /// Whether the products are bfloat16.
+    pub(super) fn is_of_bf16(&self) -> bool {
+        self.round
+    }
+
     /// Turns products into logits: rounded as the product's type is, scaled, capped.
     pub(super) fn finish(&self, products: &mut [f32]) {
         if self.round {
