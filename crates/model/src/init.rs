@@ -7,10 +7,10 @@
 //! Every parameter has its own random stream, named by its unscanned path: neither `scan_layers`, nor the device, nor the
 //! number of threads changes a bit.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use mt_config::ModelConfig;
-use rayon::prelude::*;
 
+use crate::ops::create;
 use crate::params::{EMBEDDING, LAYER_NAMES, LOGITS_DENSE, LayerParams, Params, layer_path};
 use crate::random::Stream;
 use crate::tree::layer_matrices;
@@ -32,8 +32,8 @@ enum Distribution {
 /// Draws all weights of a model from `init_weights_seed` and puts them on `device` in `weight_dtype`.
 pub fn init(config: &ModelConfig, device: &Device) -> Params {
     let draw = |path: &str, shape: [usize; 2], distribution| {
-        let weights = sample(config.init_weights_seed, path, shape, distribution);
-        Tensor::from_data(TensorData::new(weights, shape), (device, burn_dtype(config.weight_dtype)))
+        let at = sampler(config.init_weights_seed, path, distribution);
+        create::from_fn(shape, burn_dtype(config.weight_dtype), device, at)
     };
     let parameters = LAYER_NAMES.zip(layer_matrices(config)).zip(layer_distributions(config));
     let layer = |i: usize| {
@@ -83,13 +83,12 @@ fn layer_distributions(config: &ModelConfig) -> LayerParams<Distribution> {
     }
 }
 
-/// Row-major numbers of the parameter at `path`.
-fn sample(seed: u64, path: &str, [rows, columns]: [usize; 2], distribution: Distribution) -> Vec<f32> {
+/// The i-th number, by rows, of the parameter at `path`.
+fn sampler(seed: u64, path: &str, distribution: Distribution) -> impl Fn(usize) -> f32 + Sync {
     let stream = Stream::new(seed, path);
-    let draw = |i: usize| match distribution {
+    move |i| match distribution {
         Distribution::Constant(value) => value,
         Distribution::Normal(std) => (std * stream.normal(i as u64)) as f32,
         Distribution::Truncated(std) => (std / TRUNCATED_STD * stream.truncated_normal(i as u64)) as f32,
-    };
-    (0..rows * columns).into_par_iter().map(draw).collect()
+    }
 }

@@ -10,7 +10,7 @@ pub struct Activity {
     pub kept: u64,
     /// Moved to the host, over all layers.
     pub offloaded: u64,
-    /// Alive at once in the backward of one layer, or at the head, beside what is kept.
+    /// Alive at once in the backward of one layer, beside what is kept.
     pub working: u64,
     /// Operations of the forward that the backward does again, in one step.
     pub recomputed_flops: f64,
@@ -31,10 +31,10 @@ fn width(model: &ModelConfig, name: Activations) -> u64 {
 /// Bytes of a named activation for every token; attention's output brings the log-sum-exp of every row with it.
 fn bytes(model: &ModelConfig, name: Activations) -> u64 {
     let log_sum_exp = if name == Activations::Context { 4 * model.num_query_heads as u64 } else { 0 };
-    width(model, name) * size_of(model.dtype) + log_sum_exp
+    width(model, name) * bytes_of(model.dtype) + log_sum_exp
 }
 
-pub(super) fn size_of(dtype: DType) -> u64 {
+pub(super) fn bytes_of(dtype: DType) -> u64 {
     match dtype {
         DType::Float32 => 4,
         DType::BFloat16 | DType::Float16 => 2,
@@ -73,8 +73,7 @@ impl Activity {
         Self {
             kept: tokens * layers * placed(Placement::Device),
             offloaded: tokens * layers * placed(Placement::Offload),
-            working: tokens * layer_working(model, policy).max(head_working(model))
-                + head_tile(config, model, tokens),
+            working: tokens * layer_working(model, policy),
             recomputed_flops: recomputed
                 * (tokens * layers) as f64
                 * config.gradient_accumulation_steps as f64,
@@ -82,25 +81,35 @@ impl Activity {
     }
 }
 
-/// Bytes per token alive at the peak of one layer's backward: what isn't on the device already, the values between named
-/// activations (two norms, the residual stream, the MLP's hidden values), and the cotangents of the MLP.
+/// Bytes per token alive at the peak of one layer's backward, which is at the MLP's activation: what isn't on the device
+/// already (but not the results of the two residual branches, which nothing reads again), the values between named activations
+/// (two norms, the residual stream), the cotangents of the residual stream and of the MLP's hidden values, gate and linear
+/// branch. Products of other types than float32 are summed up in float32 first.
 fn layer_working(model: &ModelConfig, policy: &RematPolicy) -> u64 {
-    let missing = |name: &&Activations| policy.placement(**name) != Placement::Device;
+    let missing = |name: &&Activations| {
+        let is_read = !matches!(name, Activations::OutProj | Activations::Mlpwo);
+        is_read && policy.placement(**name) != Placement::Device
+    };
     let rebuilt: u64 = Activations::ALL.iter().filter(missing).map(|name| bytes(model, *name)).sum();
     let (e, m) = (model.emb_dim as u64, model.mlp_dim as u64);
-    let between = 3 * e + m;
-    let cotangents = 2 * e + 3 * m;
-    rebuilt + (between + cotangents) * size_of(model.dtype)
+    let (between, cotangents) = (3 * e, 2 * e + 3 * m);
+    let sums = if model.dtype == DType::Float32 { 0 } else { 4 * m };
+    rebuilt + (between + cotangents) * bytes_of(model.dtype) + sums
 }
 
-/// Bytes per token at the head: the normed output, its cotangent, the cotangent of the last layer.
-fn head_working(model: &ModelConfig) -> u64 {
-    3 * model.emb_dim as u64 * size_of(model.dtype)
+/// Bytes alive at once at the head, beside what is kept: its input, the normed one, their cotangents, and a tile of logits.
+pub(super) fn head_working(model: &ModelConfig, tiling: usize, tokens: u64) -> u64 {
+    let sums = if model.dtype == DType::Float32 { 0 } else { 4 }; // cotangents are summed up in float32
+    let per_token = model.emb_dim as u64 * (4 * bytes_of(model.dtype) + sums);
+    let rows = head_tile_rows(tokens as usize, model.vocab_size, tiling);
+    tokens * per_token + (rows * model.vocab_size * size_of::<f32>()) as u64
 }
 
-/// Logits in float32 exist for one tile of rows only.
-fn head_tile(config: &Config, model: &ModelConfig, tokens: u64) -> u64 {
-    const ROWS: u64 = 128;
-    let rows = (tokens / config.num_vocab_tiling.max(1) as u64).clamp(1, ROWS);
-    rows * model.vocab_size as u64 * 4
+/// Rows of which logits exist at once, in float32: as many as fit 64 MiB (larger tiles read the head's kernel and its gradient
+/// from memory less often), at most a `num_vocab_tiling`-th of all, evenly.
+pub fn head_tile_rows(tokens: usize, vocab_size: usize, num_vocab_tiling: usize) -> usize {
+    const TILE_BYTES: usize = 64 << 20;
+    let fitting = (TILE_BYTES / size_of::<f32>() / vocab_size.max(1)).max(64);
+    let tiles = tokens.div_ceil(fitting).max(num_vocab_tiling).max(1);
+    tokens.div_ceil(tiles).max(1)
 }

@@ -1,7 +1,7 @@
 //! Bytes on a device: weights, gradients, moments, and activations under each remat policy.
 
-use super::activations::{Activity, size_of};
-use super::parameters::Parameters;
+use super::activations::{Activity, bytes_of, head_working};
+use super::parameters::{Parameter, Parameters};
 use crate::keys::Config;
 use crate::keys::choices::{Choice, OptType, RematPolicyName};
 use crate::model::ModelConfig;
@@ -20,20 +20,15 @@ pub struct States {
 impl States {
     fn of(config: &Config, parameters: &Parameters) -> Self {
         let (total, matrices) = (parameters.total(), parameters.matrices());
-        let weight = size_of(config.weight_dtype);
-        let first = size_of(config.moment_dtype());
+        let weight = bytes_of(config.weight_dtype);
+        let first = bytes_of(config.moment_dtype());
         // The second moment has the dtype of the weights, as in optax.
         let moments = match config.opt_type {
             OptType::Adamw | OptType::AdamPax => total * (first + weight),
             OptType::Sgd => 0,
             OptType::Muon => matrices * first + (total - matrices) * (first + weight),
         };
-        Self { weights: total * weight, gradients: total * size_of(config.grad_dtype), moments }
-    }
-
-    /// Bytes on the device.
-    pub fn on_device(&self) -> u64 {
-        self.weights + self.gradients + self.moments
+        Self { weights: total * weight, gradients: total * bytes_of(config.grad_dtype), moments }
     }
 }
 
@@ -46,6 +41,32 @@ pub struct PolicyMemory {
     pub activity: Activity,
 }
 
+/// Bytes of gradients in the order in which they appear. They are float32 until the update casts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gradients {
+    head: u64,
+    layers: u64,
+    embedding: u64,
+}
+
+impl Gradients {
+    fn of(parameters: &Parameters) -> Self {
+        let count = |belongs: &dyn Fn(&Parameter) -> bool| {
+            parameters.0.iter().filter(|kind| belongs(kind)).map(|kind| 4 * kind.count).sum()
+        };
+        let is_embedding = |kind: &Parameter| kind.name == "token_embedder/embedding";
+        Self {
+            head: count(&|kind| !kind.in_layers && !is_embedding(kind)),
+            layers: count(&|kind| kind.in_layers),
+            embedding: count(&is_embedding),
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.head + self.layers + self.embedding
+    }
+}
+
 /// The memory of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
@@ -53,6 +74,16 @@ pub struct MemoryPlan {
     pub states: States,
     /// Activations under each policy, from the leanest.
     pub policies: Vec<PolicyMemory>,
+    gradients: Gradients,
+    num_layers: u64,
+    /// Bytes at work in the head.
+    head: u64,
+    /// The head's kernel is the embedding.
+    tied: bool,
+    /// Gradients of earlier micro batches wait.
+    accumulates: bool,
+    /// The update casts gradients to a smaller type.
+    casts: bool,
 }
 
 impl MemoryPlan {
@@ -65,20 +96,47 @@ impl MemoryPlan {
                 names.push(*name);
             }
         }
-        let mut policies: Vec<PolicyMemory> = names
-            .into_iter()
-            .map(|policy| {
-                let table = if policy == RematPolicyName::Custom { config.remat() } else { policy.policy() };
-                PolicyMemory { policy, activity: Activity::of(config, model, &table, tokens) }
-            })
-            .collect();
-        policies.sort_by_key(|policy| policy.activity.kept + policy.activity.working);
-        Self { states: States::of(config, parameters), policies }
+        let policies = names.into_iter().map(|policy| {
+            let table = if policy == RematPolicyName::Custom { config.remat() } else { policy.policy() };
+            PolicyMemory { policy, activity: Activity::of(config, model, &table, tokens) }
+        });
+        let mut plan = Self {
+            states: States::of(config, parameters),
+            policies: policies.collect(),
+            gradients: Gradients::of(parameters),
+            num_layers: model.num_decoder_layers as u64,
+            head: head_working(model, config.num_vocab_tiling, tokens),
+            tied: model.logits_via_embedding,
+            accumulates: config.gradient_accumulation_steps > 1,
+            casts: bytes_of(config.grad_dtype) < 4,
+        };
+        let mut policies = std::mem::take(&mut plan.policies);
+        policies.sort_by_key(|policy| plan.peak_of(&policy.activity));
+        Self { policies, ..plan }
     }
 
     /// Bytes on the device at the peak under `policy`; `None` for `custom` where the keys don't describe one.
     pub fn peak(&self, policy: RematPolicyName) -> Option<u64> {
         let found = self.policies.iter().find(|candidate| candidate.policy == policy)?;
-        Some(self.states.on_device() + found.activity.kept + found.activity.working)
+        Some(self.peak_of(&found.activity))
+    }
+
+    /// The dearest moment of a step: at the head everything that is kept is there but hardly a gradient; from the last layer to
+    /// the first, gradients come as kept activations go; at the end there are gradients alone.
+    fn peak_of(&self, activity: &Activity) -> u64 {
+        let (gradients, layers) = (&self.gradients, self.num_layers.max(1));
+        // A tied head has a gradient of the embedding, which waits for the other one.
+        let head_gradients = gradients.head + if self.tied { gradients.embedding } else { 0 };
+        let head = head_gradients + activity.kept + self.head;
+        let layer = |done: u64| {
+            let kept = activity.kept * (layers - done) / layers;
+            head_gradients + gradients.layers * (done + 1) / layers + kept + activity.working
+        };
+        let embedding = head_gradients + gradients.layers + gradients.embedding;
+        let earlier = if self.accumulates { gradients.all() } else { 0 };
+        let backward = head.max(layer(0)).max(layer(layers - 1)).max(embedding) + earlier;
+        // Freed memory is used again for the same sizes; where a gradient has two, one of each may be there.
+        let both = if self.casts { gradients.embedding } else { 0 };
+        self.states.weights + self.states.moments + backward.max(gradients.all()) + both
     }
 }

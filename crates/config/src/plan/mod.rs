@@ -5,7 +5,7 @@ mod flops;
 mod memory;
 mod parameters;
 
-pub use activations::Activity;
+pub use activations::{Activity, head_tile_rows};
 pub use flops::Flops;
 pub use memory::{MemoryPlan, PolicyMemory, States};
 pub use parameters::{Parameter, Parameters};

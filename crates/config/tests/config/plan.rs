@@ -22,11 +22,16 @@ fn flops_are_maxtexts() {
 }
 
 #[test]
-fn accumulation_multiplies_work_but_not_memory() {
-    let (one, four) = (tiny().loaded().plan(), tiny().arg("gradient_accumulation_steps=4").loaded().plan());
+fn accumulation_multiplies_work_and_holds_the_sum_of_the_gradients() {
+    let plan = |count: usize| tiny().arg(&format!("gradient_accumulation_steps={count}")).loaded().plan();
+    let (one, two, four) = (plan(1), plan(2), plan(4));
     assert_eq!(four.flops.total(), 4.0 * one.flops.total());
     assert_eq!(four.tokens_per_step, 4096);
-    assert_eq!(four.memory.peak(RematPolicyName::Full), one.memory.peak(RematPolicyName::Full));
+    let [one, two, four] = [one, two, four].map(|plan| plan.memory);
+    let peak =
+        |plan: &mt_config::plan::MemoryPlan| plan.peak(RematPolicyName::MinimalWithContext).expect("planned");
+    assert_eq!(peak(&two) - peak(&one), one.states.gradients);
+    assert_eq!(peak(&four), peak(&two));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod create;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod embedding;

@@ -16,7 +16,7 @@ use adam::Adam;
 use burn::tensor::{DType, Tensor};
 use masks::Masks;
 use mt_config::{Config, OptType};
-use mt_model::ops::{adamw, elementwise};
+use mt_model::ops::{adamw, create, elementwise};
 use mt_model::{Params, burn_dtype};
 use muon::Muon;
 use spikes::Spikes;
@@ -88,7 +88,7 @@ impl Optimizer {
                 OptType::Muon if muon::takes(&path) => Rule::Muon,
                 OptType::Muon => Rule::Adam,
             };
-            let zeros = |dtype| Tensor::zeros(param.dims(), (&param.device(), dtype));
+            let zeros = |dtype| create::zeros(param.dims(), dtype, &param.device());
             Leaf {
                 number,
                 rule,

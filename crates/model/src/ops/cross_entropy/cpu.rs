@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{DType, Int, Tensor};
+use mt_config::plan::head_tile_rows;
 use rayon::prelude::*;
 
 use super::softmax::{Loss, Row, RowLoss};
@@ -11,8 +12,6 @@ use crate::ops::engine::{Host, by_dtype, integers};
 use crate::ops::gemm::{Elements, Output, View, ViewMut, product};
 use crate::ops::memory::Buffer;
 
-/// Most bytes of logits in a tile. Larger tiles read the kernel and its gradient from memory less often.
-const TILE_BYTES: usize = 64 << 20;
 /// Columns of a chunk.
 const CHUNK: usize = 2048;
 
@@ -148,7 +147,7 @@ fn for_each_tile(
     mut body: impl FnMut(Range<usize>, &[Row], &mut [f32]),
 ) {
     let [tokens, _, v] = operands.shape();
-    let size = tile_rows(tokens, v, spec.tiling);
+    let size = head_tile_rows(tokens, v, spec.tiling);
     let mut buffer = Buffer::new(size * v);
     for (i, rows) in rows.chunks_mut(size).enumerate() {
         let tokens = i * size..i * size + rows.len();
@@ -158,13 +157,6 @@ fn for_each_tile(
         }
         body(tokens, rows, tile);
     }
-}
-
-/// Rows of a tile: as many as fit, at most a `tiling`-th of all, evenly.
-fn tile_rows(tokens: usize, v: usize, tiling: usize) -> usize {
-    let fitting = (TILE_BYTES / size_of::<f32>() / v.max(1)).max(64);
-    let tiles = tokens.div_ceil(fitting).max(tiling).max(1);
-    tokens.div_ceil(tiles).max(1)
 }
 
 fn chunks(v: usize) -> impl Iterator<Item = Range<usize>> {
