@@ -1,4 +1,5 @@
 //! The memory that `--dry-run` plans is what the process takes.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
