@@ -13,7 +13,7 @@ use crate::reuse::Reuse;
 use crate::source::hub::{self, HubFiles, Request};
 use crate::source::{Column, Files, Format, TextUnit, resolve, resolve_folder};
 use crate::synthetic::Synthetic;
-use crate::tokenizer::{self, TOKENIZER_FILES, TokenizerType};
+use crate::tokenizer::{self, IdsOnly, TOKENIZER_FILES, TokenizerType};
 use crate::{Batches, DataError, Loader, Shard, Tokenizer};
 
 /// What else `hf_path` may name for `datasets.load_dataset`.
@@ -277,8 +277,13 @@ fn setting(key: &'static str, reason: &str) -> DataError {
     DataError::Setting { key, reason: reason.into() }
 }
 
-/// The tokenizer that the configuration names.
+/// The tokenizer that the configuration names; none is needed where the data is token ids.
 pub(crate) fn load_tokenizer(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
+    let is_named =
+        !config.tokenizer_path.is_empty() || config.tokenizer_type == mt_config::TokenizerType::Byte;
+    if !config.tokenize_train_data && !is_named {
+        return Ok(Arc::new(IdsOnly { vocab_size: config.vocab_size }));
+    }
     let kind = match config.tokenizer_type {
         mt_config::TokenizerType::Sentencepiece => TokenizerType::SentencePiece,
         mt_config::TokenizerType::Tiktoken => TokenizerType::Tiktoken,

@@ -4,12 +4,14 @@ mod bpe;
 mod byte;
 mod byte_map;
 mod huggingface;
+mod ids;
 mod load;
 mod sentencepiece;
 mod tiktoken;
 
 pub use byte::ByteTokenizer;
 pub use huggingface::HuggingFaceTokenizer;
+pub(crate) use ids::IdsOnly;
 pub use load::{TOKENIZER_FILES, TokenizerType, load};
 pub use sentencepiece::SentencePieceTokenizer;
 pub use tiktoken::TiktokenTokenizer;
