@@ -96,9 +96,15 @@ impl Span {
 
     /// Notes the work done.
     #[inline]
-    pub fn work(mut self, flops: usize, bytes: usize) -> Self {
+    pub fn work(self, flops: usize, bytes: usize) -> Self {
+        self.work_by(|| (flops as u64, bytes as u64))
+    }
+
+    /// Notes the work done, FLOPs and bytes, which is only computed when somebody records.
+    #[inline]
+    pub fn work_by(mut self, work: impl FnOnce() -> (u64, u64)) -> Self {
         if let Some(open) = &mut self.0 {
-            (open.flops, open.bytes) = (flops as u64, bytes as u64);
+            (open.flops, open.bytes) = work();
         }
         self
     }

@@ -11,6 +11,7 @@ use crate::init::init;
 use crate::loss::{self, LossOutput};
 use crate::ops::{attention, elementwise, rope};
 use crate::params::{LayerParams, Params};
+use crate::profile::{Kind, span};
 use crate::remat::{Checkpoint, Meter};
 use crate::vjp::Tape;
 
@@ -96,17 +97,22 @@ impl Model {
         let mut x = loss::embed(&self.config, &self.params, batch); // [tokens, E]
         let mut checkpoints = Vec::with_capacity(self.params.layers.len());
         for i in 0..self.params.layers.len() {
+            let _span = span(Kind::Model, "layer.forward").index(i);
             let mut checkpoint = Checkpoint::new(x.clone(), policy, &meter);
             let tape = self.layer(&step, i, x, &meter);
             x = tape.forward(|name, value| checkpoint.keep(name, value, policy, &meter));
             checkpoints.push(checkpoint);
         }
 
-        let head = loss::head_and_backward(&self.config, &self.params, batch, x, factor);
+        let head = {
+            let _span = span(Kind::Model, "head");
+            loss::head_and_backward(&self.config, &self.params, batch, x, factor)
+        };
         sink.head(head.gradients);
 
         let mut dx = head.dx;
         for (i, mut checkpoint) in checkpoints.into_iter().enumerate().rev() {
+            let _span = span(Kind::Model, "layer.backward").index(i);
             let (input, _lease) = checkpoint.input(&meter).into_parts();
             let mut tape = self.layer(&step, i, input.out, &meter);
             tape.fill(|name| checkpoint.take(name, &meter));

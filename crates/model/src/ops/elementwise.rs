@@ -7,9 +7,11 @@ use super::engine::{BLOCK, Host, by_dtype, hosts};
 use super::real::Real;
 use super::reduce;
 use super::vector::vectorized;
+use crate::profile::{Kind, span};
 
 /// `x + y` (residual connections and sums of gradients), both `[T, E]` of one type; into x's memory when nobody else holds it.
 pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
+    let _span = span(Kind::Operation, "add");
     match hosts([x, y]) {
         Ok([x, y]) => add_host(x, &y).into_tensor(),
         Err([x, y]) => x + y,
@@ -39,6 +41,7 @@ pub fn cast(x: Tensor<2>, dtype: DType) -> Tensor<2> {
     if x.dtype() == dtype {
         return x;
     }
+    let _span = span(Kind::Operation, "cast");
     if !matches!(dtype, DType::F32 | DType::BF16) {
         return x.cast(dtype);
     }
@@ -50,6 +53,7 @@ pub fn cast(x: Tensor<2>, dtype: DType) -> Tensor<2> {
 
 /// Sum of the squares of all elements, in float64 on the CPU: the global norm's part from one gradient.
 pub fn sum_of_squares(x: Tensor<2>) -> f64 {
+    let _span = span(Kind::Operation, "sum_of_squares");
     match hosts([x]) {
         Ok([x]) => by_dtype!(x.dtype(), E => reduce::sum_of_squares(&x.values::<E>())),
         Err([x]) => {

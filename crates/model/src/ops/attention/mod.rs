@@ -66,7 +66,7 @@ pub fn forward(
     layout: &Layout,
     spec: &Spec,
 ) -> (Tensor<2>, Tensor<2>) {
-    let _span = span(Kind::Attention, "attention.forward");
+    let _span = span(Kind::Attention, "attention.forward").work_by(|| work(2, &q, layout, spec));
     check(&q, [&k, &v], layout, spec);
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::forward(q, k, v, layout, spec);
@@ -75,6 +75,13 @@ pub fn forward(
         Ok([q, k, v]) => by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec)),
         Err([q, k, v]) => dot_product::forward(q, k, v, layout, spec),
     }
+}
+
+/// FLOPs of `products` products with a score for every visible pair, and the bytes of as many operands.
+fn work(products: u64, q: &Tensor<2>, layout: &Layout, spec: &Spec) -> (u64, u64) {
+    let features = (spec.num_query_heads * spec.head_dim) as u64;
+    let bytes = q.dims()[0] as u64 * features * q.dtype().size() as u64;
+    (2 * products * features * layout.visible_pairs(spec.window), products * bytes)
 }
 
 /// Gradients (`dq`, `dk`, `dv`) of `q`, `k` and `v`, shaped and typed as they are, from `dout: [T, Hq * D]` and what
@@ -93,7 +100,7 @@ pub fn backward(
     layout: &Layout,
     spec: &Spec,
 ) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
-    let _span = span(Kind::Attention, "attention.backward");
+    let _span = span(Kind::Attention, "attention.backward").work_by(|| work(5, &q, layout, spec));
     check(&q, [&k, &v], layout, spec);
     assert_eq!(
         (out.dims(), dout.dims()),

@@ -11,6 +11,7 @@ use super::{Backward, Spec, Sums};
 use crate::ops::engine::{Host, by_dtype, integers};
 use crate::ops::gemm::{Elements, Output, View, ViewMut, product};
 use crate::ops::memory::Buffer;
+use crate::profile::{Kind, span};
 
 /// Columns of a chunk.
 const CHUNK: usize = 2048;
@@ -63,7 +64,12 @@ pub(super) fn forward_backward(
             operands.gradient(tile, rows, columns.clone(), factor);
             let da = View::new(operands.rounded(tile), [tokens.len(), v]).columns(columns.clone());
             let (h, w) = (operands.h.rows(tokens.clone()), operands.w.columns(columns.clone()));
-            product(da, w.transpose(), ViewMut::new(dh, [tokens.len(), e]), Output::Add);
+            let work = || (2 * (tokens.len() * e * columns.len()) as u64, 0);
+            {
+                let _span = span(Kind::Matmul, "cross_entropy.backward_input").work_by(work);
+                product(da, w.transpose(), ViewMut::new(dh, [tokens.len(), e]), Output::Add);
+            }
+            let _span = span(Kind::Matmul, "cross_entropy.backward_weight").work_by(work);
             match kernel.tied {
                 true => product(da.transpose(), h, ViewMut::new(&mut dw, [v, e]).rows(columns), Output::Add),
                 false => {
@@ -101,9 +107,13 @@ impl<'a> Operands<'a> {
 
     /// Logits of `tokens` and `columns` into the tile; the rows see them.
     fn logits(&self, tile: &mut [f32], rows: &mut [Row], tokens: Range<usize>, columns: Range<usize>) {
-        let [_, _, v] = self.shape();
+        let [_, e, v] = self.shape();
         let target = ViewMut::new(tile, [rows.len(), v]).columns(columns.clone());
-        product(self.h.rows(tokens), self.w.columns(columns.clone()), target, Output::Assign);
+        {
+            let work = || (2 * (tokens.len() * e * columns.len()) as u64, 0);
+            let _span = span(Kind::Matmul, "cross_entropy.logits").work_by(work);
+            product(self.h.rows(tokens.clone()), self.w.columns(columns.clone()), target, Output::Assign);
+        }
         tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(logits, row)| {
             if row.counts() {
                 let logits = &mut logits[columns.clone()];

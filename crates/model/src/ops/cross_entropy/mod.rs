@@ -27,6 +27,7 @@ mod softmax;
 use burn::tensor::{Int, Tensor};
 
 use super::engine::hosts;
+use crate::profile::{Kind, span};
 
 /// How logits and loss are computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,6 +105,7 @@ pub fn logits(h: Tensor<2>, head: Head, spec: &Spec) -> Tensor<2> {
 /// The loss alone. `h: [T, E]`, `targets: [T]`, `weights: [T]` float32 (the mask; rows of weight 0 don't count). A target
 /// outside 0..V on a row that counts makes the loss NaN.
 pub fn forward(h: Tensor<2>, head: Head, targets: &Tensor<1, Int>, weights: &Tensor<1>, spec: &Spec) -> Sums {
+    let _span = span(Kind::Operation, "cross_entropy.forward");
     let (w, tied) = head.into_parts();
     match hosts([h, w]) {
         Ok([h, w]) => cpu::forward(&h, &cpu::Kernel { w, tied }, cpu::rows(targets, weights), spec),
@@ -121,6 +123,7 @@ pub fn forward_backward(
     factor: f64,
     spec: &Spec,
 ) -> Backward {
+    let _span = span(Kind::Operation, "cross_entropy.backward");
     let (w, tied) = head.into_parts();
     match hosts([h, w]) {
         Ok([h, w]) => cpu::forward_backward(

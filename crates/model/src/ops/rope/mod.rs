@@ -25,6 +25,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use mt_config::Rope;
 
 use super::engine::{hosts, integers};
+use crate::profile::{Kind, span};
 
 /// Sines and cosines of all positions below a limit.
 #[derive(Debug, Clone)]
@@ -83,6 +84,7 @@ pub fn apply(
     head_dim: usize,
     direction: Direction,
 ) -> Tensor<2> {
+    let _span = span(Kind::Operation, "rope");
     match hosts([x, table.cos.clone(), table.sin.clone()]) {
         Ok([x, cos, sin]) => {
             let rotation = cpu::Rotation { cos, sin, interleaved: table.interleaved, head_dim, direction };
