@@ -170,7 +170,7 @@ impl Checks<'_> {
             "learning_rate_schedule_steps",
             || "must be 0 or more, or -1 for steps".to_owned(),
         );
-        self.not_negative(&[("learning_rate", c.learning_rate)]);
+        self.not_negative(&[("learning_rate", c.learning_rate), ("hub_cache_gb", c.hub_cache_gb)]);
         self.between("warmup_steps_fraction", c.warmup_steps_fraction, 0.0, 1.0);
         self.between("learning_rate_final_fraction", c.learning_rate_final_fraction, 0.0, 1.0);
         self.between("wsd_decay_steps_fraction", c.wsd_decay_steps_fraction, 0.0, 1.0);

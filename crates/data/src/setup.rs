@@ -254,7 +254,7 @@ fn hf_files(config: &Config, split: &Split) -> Result<Files, DataError> {
 }
 
 fn hub_settings(config: &Config) -> hub::Settings {
-    let keep_bytes = (config.hub_cache_gb.max(0.0) * 1e9) as u64;
+    let keep_bytes = (config.hub_cache_gb * 1e9) as u64;
     hub::Settings::from_env(|name| std::env::var(name).ok(), config.hf_access_token.expose(), keep_bytes)
 }
 

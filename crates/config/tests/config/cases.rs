@@ -252,6 +252,7 @@ fn values_must_make_sense_together() {
             Error(&["`load_full_state_path: b`: load_parameters_path is set as well"]),
         ),
         args(&["quantize_kvcache=true", "kv_quant_axis="], Error(&["needs dkv or heads_and_dkv"])),
+        args(&["hub_cache_gb=-1"], Error(&["`hub_cache_gb: -1", "0 or more"])),
         args(&["attention_type=local_sliding"], Error(&["`sliding_window_size: 0`: must be above 0"])),
         args(&["dataset_type=hf"], Error(&["`hf_path: \"\"`"])),
         args(&["dataset_type=hf", "hf_path=json"], Error(&["name them here"])),

@@ -47,3 +47,6 @@ pub trait Tokenizer: Send + Sync {
     /// Name or path, for messages.
     fn name(&self) -> String;
 }
+
+#[cfg(test)]
+mod tests;

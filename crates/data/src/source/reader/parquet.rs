@@ -1,13 +1,14 @@
 //! One column of a Parquet file, read without Arrow.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
+use std::sync::Once;
 
 use parquet::basic::{Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -53,10 +54,26 @@ struct Levels {
     nullable_element: bool,
 }
 
-/// Runs `read`; the parquet crate panics on some damaged files, which is an error like any other here.
+thread_local! {
+    /// A panic of this thread is about to be caught and reported as an error.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `read`; the parquet crate panics on some damaged files, which is an error like any other here, so nothing is printed.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err(ParquetError::General("the reader gave up on it".into())))
+    static QUIETED: Once = Once::new();
+    QUIETED.call_once(|| {
+        let print = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_GUARDED.get() {
+                print(panic);
+            }
+        }));
+    });
+    IS_GUARDED.set(true);
+    let result = catch_unwind(AssertUnwindSafe(read));
+    IS_GUARDED.set(false);
+    result.unwrap_or_else(|_| Err(ParquetError::General("the reader gave up on it".into())))
 }
 
 impl ParquetRows {

@@ -28,3 +28,56 @@ fn merges_go_by_rank_and_whole_pieces_win() {
     assert_eq!(tokenizer.vocab_size(), 262 + 256);
     assert_eq!(tokenizer.decode(&[258, 259, 260]), "low lower");
 }
+
+#[test]
+fn what_is_no_tiktoken_file_is_an_error_with_its_line() {
+    let error = |content: &[u8]| TiktokenTokenizer::parse("v.tiktoken", content).unwrap_err().to_string();
+    let mut missing = file_with(&["lo"]);
+    missing.extend(b"bG93 300\n");
+    for (content, expected) in [
+        (&b""[..], "no tokens"),
+        (b"IQ== 0\nIQ=\n", "expected `base64 rank`"),
+        (b"IQ== 0\n!!! 1\n", "is not base64"),
+        (b"IQ== 0\nIg== x\n", "is not a number"),
+        (b"IQ== 0\nIg== 0\n", "rank 0 is there twice"),
+        (&missing, "rank 300 follows rank 256"),
+    ] {
+        let found = error(content);
+        assert!(found.contains("v.tiktoken") && found.contains(expected), "{expected}: {found}");
+    }
+}
+
+#[test]
+fn a_megabyte_of_one_character_takes_no_quadratic_time() {
+    let tokenizer = TiktokenTokenizer::parse("small", &file_with(&["aa", "aaaa"])).unwrap();
+    assert_eq!(ids(&tokenizer, &"a".repeat(1 << 20)), vec![257; 1 << 18]);
+    assert_eq!(ids(&tokenizer, &"\0".repeat(1 << 20)).len(), 1 << 20);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_a_file_or_an_error(content in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+        let _ = TiktokenTokenizer::parse("random", &content);
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_file_or_an_error(
+        changes in proptest::collection::vec((proptest::prelude::any::<proptest::sample::Index>(), proptest::num::u8::ANY), 1..6),
+        text in "\\PC{0,40}",
+    ) {
+        let mut content = file_with(&["lo", "ow", "low"]);
+        for (at, byte) in changes {
+            let at = at.index(content.len());
+            content[at] = byte;
+        }
+        if let Ok(tokenizer) = TiktokenTokenizer::parse("damaged", &content) {
+            let _ = tokenizer.decode(&ids(&tokenizer, &text));
+        }
+    }
+
+    #[test]
+    fn any_text_comes_back(text in "\\PC{0,60}") {
+        let tokenizer = TiktokenTokenizer::parse("small", &file_with(&["lo", "ow", "low", " low"])).unwrap();
+        proptest::prop_assert_eq!(tokenizer.decode(&ids(&tokenizer, &text)), text);
+    }
+}
