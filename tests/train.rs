@@ -160,6 +160,14 @@ fn a_profile_and_a_report_are_written() {
 }
 
 #[test]
+fn a_vendors_profiler_that_is_not_there_is_named_and_training_goes_on() {
+    let run = Bench::new().run(&["profiler=rocprof", "steps=2"]).expect(0);
+    let says = ["none of librocprofiler-sdk-roctx.so.1, ", "are ranges; run this command under `rocprofv3"];
+    assert!(says.iter().any(|text| run.stderr.contains(text)), "{}", run.stderr);
+    assert_eq!(run.losses().len(), 2);
+}
+
+#[test]
 fn an_unknown_key_ends_with_code_2_and_a_suggestion() {
     let run = Bench::new().with("learning_rat", "1").run(&[]).expect(2);
     assert!(run.stderr.contains("learning_rate") && run.stderr.contains("run.yml"), "{}", run.stderr);

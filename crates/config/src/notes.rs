@@ -2,7 +2,6 @@
 
 use crate::error::Problem;
 use crate::keys::choices::*;
-use crate::keys::kinds::KeyType;
 use crate::keys::{Config, State};
 use crate::layers::{Resolved, Setting};
 use crate::model::Placement;
@@ -33,7 +32,6 @@ pub(crate) fn choices(config: &mut Config) {
     notes.parallelism();
     notes.remat();
     notes.data();
-    notes.profiler();
     let found = notes.found;
     config.resolved.notes.extend(found);
 }
@@ -110,17 +108,6 @@ impl Notes<'_> {
             for (key, _) in kept.iter().filter(|(_, placement)| *placement != Placement::Remat) {
                 self.add(key, format!("`{key}` acts only with `remat_policy: custom`"));
             }
-        }
-    }
-
-    fn profiler(&mut self) {
-        let c = self.config;
-        if matches!(c.profiler, Profiler::Nsys | Profiler::Rocprof) {
-            let name = c.profiler.to_value();
-            self.add(
-                "profiler",
-                format!("`profiler: {name}` has no effect: this build emits no ranges; `xplane` works"),
-            );
         }
     }
 

@@ -11,12 +11,12 @@ mod xplane;
 pub use breakdown::{Breakdown, Share};
 
 use mt_config::{Config, Profiler as Mode};
-use mt_model::profile;
+use mt_model::profile::{self, Vendor};
 use std::fs::{create_dir_all, write};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use tracing::info;
+use tracing::{info, warn};
 
 /// A profile that can't be made or written.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,23 @@ pub struct Profile {
     pub folder: PathBuf,
     /// Where the time of its steps went.
     pub breakdown: Breakdown,
+}
+
+/// Hands spans to the vendor's profiler that `profiler: nsys` or `rocprof` names, or says what is missing for it.
+pub fn announce_ranges(config: &Config) {
+    let (vendor, command) = match config.profiler {
+        Mode::Nsys => (Vendor::Nvtx, "nsys profile"),
+        Mode::Rocprof => (Vendor::Roctx, "rocprofv3 --marker-trace"),
+        Mode::Off | Mode::Xplane => return,
+    };
+    match profile::emit_ranges(vendor) {
+        Ok(()) => info!(
+            "profiler: steps, layers and operations are ranges; run this command under `{command}` to see them"
+        ),
+        Err(error) => {
+            warn!("profiler: no ranges for `{command}`: {error}; `profiler: xplane` needs no library")
+        }
+    }
 }
 
 impl Profiler {

@@ -21,7 +21,7 @@ pub use summary::{End, Summary};
 
 use crate::log::{self, LOG_FILE};
 use crate::optim::Optimizer;
-use crate::profile::Profiler;
+use crate::profile::{self, Profiler};
 use crate::schedule::{Schedule, ScheduleOptions};
 use checkpoints::Checkpoints;
 use evaluate::Evaluator;
@@ -43,6 +43,7 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
     let folder = RunFolder::open(&config.run_dir())?;
     log::init(config, folder.path())?;
     start::log_config(config);
+    profile::announce_ranges(config);
     let stop = StopRequest::listen().map_err(RunError::Signals)?;
 
     let device = device::choose(config.hardware, 0)?;

@@ -2,9 +2,14 @@
 //!
 //! Code that takes time opens a [`span`] and drops it at the end. While nobody records, which is nearly always, a span costs
 //! one load of a flag. Operations on the CPU run to their end before they return, so their spans are the time they took; on
-//! other devices they are the time to enqueue them, unless the recording waits for the device.
+//! other devices they are the time to enqueue them, unless the recording waits for the device. Spans can also be handed to a
+//! vendor's profiler as they open and close ([`emit_ranges`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+mod ranges;
+
+pub use ranges::{RangesError, Vendor, emit_ranges};
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,9 +70,13 @@ struct Open {
     start: Instant,
     flops: u64,
     bytes: u64,
+    is_range: bool,
 }
 
-static RECORDING: AtomicBool = AtomicBool::new(false);
+/// Who listens: [`RECORDING`], [`RANGES`], both or nobody.
+static ACTIVE: AtomicU8 = AtomicU8::new(0);
+const RECORDING: u8 = 1;
+const RANGES: u8 = 2;
 static RECORD: Mutex<Record> = Mutex::new(Record { start: None, events: Vec::new() });
 
 struct Record {
@@ -78,10 +87,19 @@ struct Record {
 /// Opens a span.
 #[inline]
 pub fn span(kind: Kind, name: &'static str) -> Span {
-    if !RECORDING.load(Ordering::Relaxed) {
-        return Span(None);
+    match ACTIVE.load(Ordering::Relaxed) {
+        0 => Span(None),
+        active => Span(Some(open(active, kind, name))),
     }
-    Span(Some(Open { name, kind, index: None, start: Instant::now(), flops: 0, bytes: 0 }))
+}
+
+#[cold]
+fn open(active: u8, kind: Kind, name: &'static str) -> Open {
+    let is_range = active & RANGES != 0;
+    if is_range {
+        ranges::push(name);
+    }
+    Open { name, kind, index: None, start: Instant::now(), flops: 0, bytes: 0, is_range }
 }
 
 impl Span {
@@ -114,6 +132,9 @@ impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
         if let Some(open) = self.0.take() {
+            if open.is_range {
+                ranges::pop();
+            }
             record(open);
         }
     }
@@ -143,12 +164,12 @@ fn thread() -> u32 {
 pub fn start() {
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     *record = Record { start: Some(Instant::now()), events: Vec::new() };
-    RECORDING.store(true, Ordering::Relaxed);
+    ACTIVE.fetch_or(RECORDING, Ordering::Relaxed);
 }
 
 /// Stops recording; returns the spans that started and ended in it, in the order of their ends.
 pub fn stop() -> Vec<Event> {
-    RECORDING.store(false, Ordering::Relaxed);
+    ACTIVE.fetch_and(!RECORDING, Ordering::Relaxed);
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     record.start = None;
     std::mem::take(&mut record.events)
