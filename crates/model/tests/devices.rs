@@ -1,0 +1,77 @@
+//! The same numbers on every device that this build can drive: each operation on the first GPU (software devices included)
+//! against the CPU. A build without GPU support, or a machine without a GPU, skips itself.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use burn::tensor::Device;
+use mt_model::batch::Rows;
+use mt_model::scan::Gradients;
+use mt_model::{BatchTensors, Model, Params, device};
+use support::{norm, relative_l2, small, values};
+
+fn gpu() -> Option<Device> {
+    let found = device::available().into_iter().next().filter(|first| first.device != Device::flex());
+    if found.is_none() {
+        eprintln!("skipped: this build drives no GPU of this machine");
+    }
+    found.map(|gpu| gpu.device)
+}
+
+/// Two rows of 32 tokens, in documents, with padding.
+fn batch(model: &Model) -> BatchTensors {
+    let tokens: Vec<i32> = (0..64).map(|i| 3 + i * 7919 % 250).collect();
+    let segments: Vec<i32> = (0..64)
+        .map(|i| match i % 32 {
+            0..12 => 1,
+            12..29 => 2,
+            _ => 0,
+        })
+        .collect();
+    let positions: Vec<i32> = (0..64)
+        .map(|i| match i % 32 {
+            at @ 0..12 => at,
+            at @ 12..29 => at - 12,
+            _ => 0,
+        })
+        .collect();
+    let rows = Rows {
+        batch_size: 2,
+        seq_len: 32,
+        inputs: &tokens,
+        inputs_segmentation: &segments,
+        inputs_position: &positions,
+        targets: &tokens,
+        targets_segmentation: &segments,
+    };
+    BatchTensors::new(&rows, model.config(), &model.device()).unwrap()
+}
+
+fn loss_and_gradients(model: &Model) -> (f64, Params) {
+    let mut gradients = Gradients::default();
+    let batch = batch(model);
+    let loss = model.loss_and_gradients(&batch, batch.mean_factor(), &mut gradients);
+    (loss.total_loss, gradients.into_params().unwrap())
+}
+
+#[test]
+fn a_gpu_computes_the_cpus_loss_and_gradients() {
+    let Some(gpu) = gpu() else { return };
+    let [on_cpu, on_gpu] = [Device::flex(), gpu].map(|device| Model::new(small(), &device));
+    for ((name, a), (_, b)) in on_cpu.params.leaves().into_iter().zip(on_gpu.params.leaves()) {
+        assert_eq!(values(a), values(b), "initial {name}");
+    }
+    let [hidden_cpu, hidden_gpu] = [&on_cpu, &on_gpu].map(|model| values(&model.logits(&batch(model))));
+    let off = relative_l2(&hidden_gpu, &hidden_cpu);
+    let ((cpu_loss, cpu), (gpu_loss, gpu)) = (loss_and_gradients(&on_cpu), loss_and_gradients(&on_gpu));
+    eprintln!("logits off by {off:e}; loss {cpu_loss} {gpu_loss}");
+    for ((name, expected), (_, found)) in cpu.leaves().into_iter().zip(gpu.leaves()) {
+        let (expected, found) = (values(expected), values(found));
+        eprintln!("{name}: {:e} of norm {:e}", relative_l2(&found, &expected), norm(&expected));
+    }
+    assert!(off < 1e-4 && (cpu_loss - gpu_loss).abs() < 1e-4, "logits {off:e}, loss {cpu_loss} {gpu_loss}");
+    for ((name, expected), (_, found)) in cpu.leaves().into_iter().zip(gpu.leaves()) {
+        let error = relative_l2(&values(found), &values(expected));
+        assert!(error < 1e-3, "gradient of {name} is off by {error:e}");
+    }
+}
