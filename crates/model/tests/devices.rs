@@ -5,6 +5,7 @@
 mod support;
 
 use burn::tensor::Device;
+use mt_config::ModelConfig;
 use mt_model::batch::Rows;
 use mt_model::scan::Gradients;
 use mt_model::{BatchTensors, Model, Params, device};
@@ -54,10 +55,33 @@ fn loss_and_gradients(model: &Model) -> (f64, Params) {
     (loss.total_loss, gradients.into_params().unwrap())
 }
 
+/// Sizes that no vector of a GPU divides.
+fn odd() -> ModelConfig {
+    ModelConfig { vocab_size: 259, mlp_dim: 100, num_decoder_layers: 1, ..small() }
+}
+
+/// The quick start's sizes, with one layer.
+fn wide() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 259,
+        emb_dim: 128,
+        mlp_dim: 384,
+        head_dim: 32,
+        num_decoder_layers: 1,
+        ..small()
+    }
+}
+
 #[test]
 fn a_gpu_computes_the_cpus_loss_and_gradients() {
     let Some(gpu) = gpu() else { return };
-    let [on_cpu, on_gpu] = [Device::flex(), gpu].map(|device| Model::new(small(), &device));
+    for config in [small(), odd(), wide()] {
+        compare(&config, &gpu);
+    }
+}
+
+fn compare(config: &ModelConfig, gpu: &Device) {
+    let [on_cpu, on_gpu] = [&Device::flex(), gpu].map(|device| Model::new(config.clone(), device));
     for ((name, a), (_, b)) in on_cpu.params.leaves().into_iter().zip(on_gpu.params.leaves()) {
         assert_eq!(values(a), values(b), "initial {name}");
     }
