@@ -5,7 +5,7 @@
 mod support;
 
 use burn::tensor::Device;
-use mt_config::ModelConfig;
+use mt_config::{ModelConfig, RematPolicyName};
 use mt_model::batch::Rows;
 use mt_model::scan::Gradients;
 use mt_model::{BatchTensors, Model, Params, device};
@@ -75,7 +75,8 @@ fn wide() -> ModelConfig {
 #[test]
 fn a_gpu_computes_the_cpus_loss_and_gradients() {
     let Some(gpu) = gpu() else { return };
-    for config in [small(), odd(), wide()] {
+    let keeps_all = ModelConfig { remat_policy: RematPolicyName::None.policy(), ..wide() };
+    for config in [small(), odd(), wide(), keeps_all] {
         compare(&config, &gpu);
     }
 }
