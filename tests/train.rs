@@ -81,6 +81,19 @@ fn metrics_are_maxtexts_and_equal_the_lines() {
 }
 
 #[test]
+fn what_happens_to_the_data_is_counted() {
+    let bench = Bench::new().on_text().with("max_target_length", "16");
+    bench.run(&["steps=3"]).expect(0);
+    let metrics = bench.metrics();
+    let of = |key: &str| metrics[&2][key].as_f64().unwrap();
+    // Lines of some 20 to 30 bytes in rows of 16: a third or more is cut off.
+    assert!((0.2..0.7).contains(&of("data/dropped_share")), "{}", of("data/dropped_share"));
+    assert_eq!((of("data/padding_share"), of("data/skipped_rows")), (0.0, 0.0));
+    assert_eq!(of("data/tokens_seen"), 3.0 * 2.0 * 16.0);
+    assert!(of("perf/data_wait_seconds") >= 0.0);
+}
+
+#[test]
 fn micro_batches_give_the_numbers_of_the_big_batch() {
     let losses = |keys: [&str; 2]| {
         let bench = Bench::new().on_text();

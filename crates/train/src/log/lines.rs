@@ -107,7 +107,8 @@ mod tests {
             per_device_tokens: 1024.0,
             ..TrainStep::default()
         };
-        let extras = StepExtras { data_wait: Duration::from_micros(400), padding: 0.0123, tokens_seen: 2048 };
+        let extras =
+            StepExtras { data_wait: Duration::from_micros(400), padding: 0.0123, ..Default::default() };
         StepLine { step: 1, figures: &figures, extras: &extras }.to_string()
     }
 

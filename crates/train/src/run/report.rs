@@ -19,6 +19,10 @@ pub struct StepExtras {
     pub padding: f64,
     /// Tokens of text used since the start of the run.
     pub tokens_seen: u64,
+    /// Share of all tokens so far that were cut off documents longer than a row, 0..=1.
+    pub dropped: f64,
+    /// Rows so far that couldn't be read (`skip_bad_rows`).
+    pub skipped_rows: u64,
 }
 
 /// All sinks of a run.
@@ -142,6 +146,8 @@ impl StepExtras {
             ("perf/data_wait_seconds", self.data_wait.as_secs_f64()),
             ("data/padding_share", self.padding),
             ("data/tokens_seen", self.tokens_seen as f64),
+            ("data/dropped_share", self.dropped),
+            ("data/skipped_rows", self.skipped_rows as f64),
         ];
         if let Some(memory) = Memory::now() {
             scalars.push(("perf/host_memory_bytes", memory.resident as f64));

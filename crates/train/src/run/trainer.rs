@@ -201,11 +201,14 @@ impl Trainer<'_> {
     }
 
     fn extras(&self, batch: &Batch, data_wait: Duration) -> StepExtras {
+        let stats = self.data.stats();
         let padding = batch.inputs_segmentation.iter().filter(|&&segment| segment == 0).count();
         StepExtras {
             data_wait,
             padding: padding as f64 / batch.inputs_segmentation.len().max(1) as f64,
-            tokens_seen: self.data.stats().tokens,
+            tokens_seen: stats.tokens,
+            dropped: stats.dropped_share(),
+            skipped_rows: stats.skipped_rows,
         }
     }
 
