@@ -6,7 +6,7 @@ mod common;
 use common::Bench;
 use mt_config::{LoadArgs, load};
 
-/// A model that weighs something: the keys that differ from the first case, after it.
+/// A model that weighs something: most of it are weights, gradients and moments.
 const MODEL: [(&str, &str); 9] = [
     ("base_emb_dim", "512"),
     ("base_mlp_dim", "1408"),

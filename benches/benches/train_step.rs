@@ -28,11 +28,15 @@ struct Measured {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if let Some(["child", dtype, folder]) = arguments.iter().map(String::as_str).collect::<Vec<_>>().get(..3)
-    {
-        return child(dtype, Path::new(folder));
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => compare(3),
+        [rounds] => compare(rounds.parse()?),
+        ["child", dtype, folder] => child(dtype, Path::new(folder)),
+        _ => Err("usage: train_step [ROUNDS]".into()),
     }
-    let rounds: usize = arguments.first().map_or(Ok(3), |rounds| rounds.parse())?;
+}
+
+fn compare(rounds: usize) -> Result<(), Box<dyn Error>> {
     println!("{:32} {:>10} {:>12} {:>10}", "", "tokens/s", "peak RSS MB", "steps");
     for dtype in ["float32", "bfloat16"] {
         let mut ours = Measured::default();
