@@ -113,9 +113,8 @@ mod tests {
     /// A library that writes what it's told to a file.
     const RECORDER: &str = r#"
         #include <stdio.h>
-        #include <stdlib.h>
         static int note(const char *sign, const char *name) {
-            FILE *file = fopen(getenv("MT_TEST_RANGES"), "a");
+            FILE *file = fopen(NOTES, "a");
             fprintf(file, "%s%s\n", sign, name);
             return fclose(file);
         }
@@ -132,13 +131,13 @@ mod tests {
         let [source, library, notes] =
             ["roctx.c", "libroctx64.so", "notes"].map(|name| folder.path().join(name));
         std::fs::write(&source, RECORDER).unwrap();
+        let place = format!("-DNOTES=\"{}\"", notes.display());
         let built = std::process::Command::new("cc")
+            .arg(&place)
             .args(["-shared", "-fPIC", "-o"])
             .args([&library, &source])
             .status();
         assert!(built.unwrap().success());
-        // SAFETY: no other thread of this test process reads or writes this variable.
-        unsafe { std::env::set_var("MT_TEST_RANGES", &notes) };
         load(Vendor::Roctx, &[library.to_str().unwrap()]).unwrap();
         {
             let _layer = span(Kind::Model, "ranges.layer").index(3);
@@ -147,10 +146,10 @@ mod tests {
         super::super::ACTIVE.fetch_and(!super::super::RANGES, std::sync::atomic::Ordering::Relaxed);
         // Other tests may have opened spans of their own in between.
         let notes = std::fs::read_to_string(notes).unwrap();
-        let place = |line: &str| {
+        let position = |line: &str| {
             notes.lines().position(|found| found == line).unwrap_or_else(|| panic!("{line}: {notes}"))
         };
-        assert!(place("+ranges.layer") < place("+ranges.linear"));
+        assert!(position("+ranges.layer") < position("+ranges.linear"));
         assert_eq!(notes.matches('+').count(), notes.matches("-\n").count(), "{notes}");
     }
 }

@@ -54,7 +54,7 @@ impl Kernel {
     }
 }
 
-static PORTABLE: Kernel = Kernel {
+pub(super) static PORTABLE: Kernel = Kernel {
     rows: 4,
     cols: 8,
     per_cell: 1,

@@ -157,6 +157,10 @@ pub(crate) enum Output {
 
 /// `c = a b` or `c += a b` with `a: [m, k]`, `b: [k, n]`, `c: [m, n]`.
 pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
+    product_by(Kernel::best(a.elements.is_bf16() && b.elements.is_bf16()), a, b, c, output);
+}
+
+fn product_by(kernel: &Kernel, a: View, b: View, c: ViewMut, output: Output) {
     let ([m, k], n) = (a.dims(), b.cols);
     assert_eq!((b.rows, c.rows, c.cols), (k, m, n), "shapes of a product");
     if m == 0 || n == 0 {
@@ -168,7 +172,6 @@ pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
         }
         return;
     }
-    let kernel = Kernel::best(a.elements.is_bf16() && b.elements.is_bf16());
     let target = Target { start: c.elements.as_mut_ptr(), row_stride: c.row_stride };
     for cols in even_cuts(n, COLS, kernel.cols) {
         for (i, inner) in even_cuts(k, DEPTH * kernel.per_cell, kernel.per_cell).enumerate() {
@@ -269,3 +272,6 @@ fn even_cuts(len: usize, most: usize, unit: usize) -> impl Iterator<Item = Range
     let size = len.div_ceil(count).next_multiple_of(unit);
     (0..len).step_by(size.max(1)).map(move |start| start..(start + size).min(len))
 }
+
+#[cfg(test)]
+mod tests;
