@@ -6,13 +6,11 @@
 //! process of its own. Rounds of ours and the peer alternate; the first two steps of a process (compilation, cold memory) don't
 //! count; medians over all other steps are printed, and the largest resident set of a process.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use benches::{median, peak_rss_mb, python};
-use mt_config::LoadArgs;
+use benches::{STEP_MODEL, config, median, peak_rss_mb, python};
 use serde_json::Value;
 
 const STEPS: usize = 6;
@@ -102,30 +100,19 @@ fn child(dtype: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let steps = STEPS.to_string();
     let folder_text = folder.display().to_string();
     let metrics = folder.join("metrics.jsonl").display().to_string();
-    let settings = [
-        ("run_name", "bench"),
-        ("base_output_directory", &folder_text),
+    let keys = [
+        ("base_output_directory", folder_text.as_str()),
         ("metrics_file", &metrics),
         ("hardware", "cpu"),
-        ("decoder_block", "llama2"),
-        ("base_emb_dim", "512"),
-        ("base_mlp_dim", "1408"),
-        ("base_num_query_heads", "8"),
-        ("base_num_kv_heads", "4"),
-        ("head_dim", "64"),
-        ("base_num_decoder_layers", "4"),
-        ("vocab_size", "32000"),
         ("max_target_length", "512"),
         ("per_device_batch_size", "4"),
         ("remat_policy", "minimal_with_context"),
         ("dtype", dtype),
         ("weight_dtype", dtype),
-        ("dataset_type", "synthetic"),
         ("enable_checkpointing", "false"),
         ("steps", &steps),
     ];
-    let overrides = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-    let config = mt_config::load(&LoadArgs { config_path: None, overrides, env: BTreeMap::new() })?;
+    let config = config(&[&STEP_MODEL, &keys])?;
     mt_train::run::run(&config)?;
     println!("\npeak_rss_mb {}", peak_rss_mb());
     Ok(())
