@@ -101,15 +101,21 @@ fn layer_working(model: &ModelConfig, policy: &RematPolicy) -> u64 {
 pub(super) fn head_working(model: &ModelConfig, tiling: usize, tokens: u64) -> u64 {
     let sums = if model.dtype == DType::Float32 { 0 } else { 4 }; // cotangents are summed up in float32
     let per_token = model.emb_dim as u64 * (4 * bytes_of(model.dtype) + sums);
-    let rows = head_tile_rows(tokens as usize, model.vocab_size, tiling);
-    tokens * per_token + (rows * model.vocab_size * size_of::<f32>()) as u64
+    let logit = if model.logits_dot_in_fp32 { size_of::<f32>() } else { bytes_of(model.dtype) as usize };
+    let rows = head_tile_rows(tokens as usize, model.vocab_size, logit, tiling);
+    tokens * per_token + (rows * model.vocab_size * logit) as u64
 }
 
-/// Rows of which logits exist at once, in float32: as many as fit 64 MiB (larger tiles read the head's kernel and its gradient
-/// from memory less often), at most a `num_vocab_tiling`-th of all, evenly.
-pub fn head_tile_rows(tokens: usize, vocab_size: usize, num_vocab_tiling: usize) -> usize {
+/// Rows of which logits of `logit_bytes` exist at once: as many as fit 64 MiB (larger tiles read the head's kernel and its
+/// gradient from memory less often), at most a `num_vocab_tiling`-th of all, evenly.
+pub fn head_tile_rows(
+    tokens: usize,
+    vocab_size: usize,
+    logit_bytes: usize,
+    num_vocab_tiling: usize,
+) -> usize {
     const TILE_BYTES: usize = 64 << 20;
-    let fitting = (TILE_BYTES / size_of::<f32>() / vocab_size.max(1)).max(64);
+    let fitting = (TILE_BYTES / logit_bytes / vocab_size.max(1)).max(64);
     let tiles = tokens.div_ceil(fitting).max(num_vocab_tiling).max(1);
     tokens.div_ceil(tiles).max(1)
 }

@@ -125,17 +125,14 @@ impl Host {
         by_dtype!(self.dtype(), S => {
             let from = self.stored::<S>();
             let mut to = Buffer::new(from.len());
-            to.par_chunks_mut(BLOCK).zip(from.par_chunks(BLOCK)).for_each(|(to, from)| convert::<S, E>(to, from));
+            to.par_chunks_mut(BLOCK).zip(from.par_chunks(BLOCK)).for_each(|(to, from)| convert(to, from));
             to
         })
     }
 
     /// The values as an operand of a product.
     pub(crate) fn elements(&self) -> Elements<'_> {
-        match self.dtype() {
-            DType::BF16 => Elements::Bf16(self.stored()),
-            _ => Elements::F32(self.stored()),
-        }
+        by_dtype!(self.dtype(), E => Elements::of::<E>(self.stored()))
     }
 
     /// The values as an operand of a product in `dtype`: rounded to it when it is the narrower type.
@@ -154,7 +151,7 @@ impl Host {
 
 vectorized! {
     /// Rounds (or widens) element by element.
-    fn convert<S: Real, E: Real>(to: &mut [E], from: &[S]) {
+    pub(crate) fn convert<E: Real, S: Real>(to: &mut [E], from: &[S]) {
         for (to, from) in to.iter_mut().zip(from) {
             *to = E::from_f32(from.to_f32());
         }

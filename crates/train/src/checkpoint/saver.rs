@@ -3,6 +3,7 @@
 use super::error::CheckpointError;
 use super::folder::CheckpointFolder;
 use super::manifest::Manifest;
+use mt_model::ops::memory;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -76,6 +77,8 @@ impl Saver {
             let reason = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned();
             Err(CheckpointError::Panicked { step, reason })
         });
+        // Training copied each tensor that it changed before it was written: memory that it won't need until the next save.
+        memory::release();
         self.last_saved = Some(result?);
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::{Backward, Spec, Sums};
 use crate::ops::engine::{Host, by_dtype, integers};
 use crate::ops::gemm::{Elements, Output, View, ViewMut, product};
 use crate::ops::memory::Buffer;
+use crate::ops::real::Real;
 use crate::profile::{Kind, span};
 
 /// Columns of a chunk.
@@ -38,12 +39,12 @@ pub(super) fn logits(h: &Host, kernel: &Kernel, spec: &Spec) -> Host {
     let mut logits = Buffer::new(tokens * v);
     product(operands.h, operands.w, ViewMut::new(&mut logits, [tokens, v]), Output::Assign);
     logits.par_chunks_mut(v.max(1)).for_each(|row| operands.loss.finish(row));
-    Host::new(logits, [tokens, v])
+    Host::new::<f32>(logits, [tokens, v])
 }
 
 pub(super) fn forward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, spec: &Spec) -> Sums {
     let operands = Operands::new(h, kernel, spec);
-    for_each_tile(&operands, &mut rows, spec, |_, _, _| {});
+    by_dtype!(operands.dtype, E => for_each_tile::<E>(&operands, &mut rows, spec, |_, _, _| {}));
     operands.sums(&rows)
 }
 
@@ -55,14 +56,32 @@ pub(super) fn forward_backward(
     spec: &Spec,
 ) -> Backward {
     let operands = Operands::new(h, kernel, spec);
+    let [tokens, e, _] = operands.shape();
+    let (dh, dw) =
+        by_dtype!(operands.dtype, E => gradients::<E>(&operands, kernel.tied, &mut rows, factor, spec));
+    let Sums { xent_sum, z_loss_sum } = operands.sums(&rows);
+    let dh = by_dtype!(h.dtype(), E => Host::new(dh, [tokens, e]).cast::<E>());
+    let dw = Host::new(dw, kernel.w.dims());
+    Backward { xent_sum, z_loss_sum, dh: dh.into_tensor(), dw: dw.into_tensor() }
+}
+
+/// Gradients of h and of the head's matrix; the rows see their logits. `E` is the type of the products, so that of their
+/// cotangents.
+fn gradients<E: Real>(
+    operands: &Operands,
+    tied: bool,
+    rows: &mut [Row],
+    factor: f32,
+    spec: &Spec,
+) -> (Buffer<f32>, Buffer<f32>) {
     let [tokens, e, v] = operands.shape();
     let mut dh = Buffer::zeroed(tokens * e);
     let mut dw = Buffer::zeroed(e * v);
-    for_each_tile(&operands, &mut rows, spec, |tokens, rows, tile| {
+    for_each_tile::<E>(operands, rows, spec, |tokens, rows, tile| {
         let dh = &mut dh[tokens.start * e..tokens.end * e];
         for columns in chunks(v) {
             operands.gradient(tile, rows, columns.clone(), factor);
-            let da = View::new(operands.rounded(tile), [tokens.len(), v]).columns(columns.clone());
+            let da = View::new(Elements::of(tile), [tokens.len(), v]).columns(columns.clone());
             let (h, w) = (operands.h.rows(tokens.clone()), operands.w.columns(columns.clone()));
             let work = || (2 * (tokens.len() * e * columns.len()) as u64, 0);
             {
@@ -70,7 +89,7 @@ pub(super) fn forward_backward(
                 product(da, w.transpose(), ViewMut::new(dh, [tokens.len(), e]), Output::Add);
             }
             let _span = span(Kind::Matmul, "cross_entropy.backward_weight").work_by(work);
-            match kernel.tied {
+            match tied {
                 true => product(da.transpose(), h, ViewMut::new(&mut dw, [v, e]).rows(columns), Output::Add),
                 false => {
                     product(h.transpose(), da, ViewMut::new(&mut dw, [e, v]).columns(columns), Output::Add)
@@ -78,16 +97,14 @@ pub(super) fn forward_backward(
             }
         }
     });
-    let Sums { xent_sum, z_loss_sum } = operands.sums(&rows);
-    let dh = by_dtype!(h.dtype(), E => Host::new(dh, [tokens, e]).cast::<E>());
-    let dw = Host::new(dw, kernel.w.dims());
-    Backward { xent_sum, z_loss_sum, dh: dh.into_tensor(), dw: dw.into_tensor() }
+    (dh, dw)
 }
 
 /// What the products need.
 struct Operands<'a> {
-    h: View<'a>, // [T, E]
-    w: View<'a>, // [E, V]
+    h: View<'a>,  // [T, E]
+    w: View<'a>,  // [E, V]
+    dtype: DType, // of the products
     loss: Loss,
 }
 
@@ -96,7 +113,7 @@ impl<'a> Operands<'a> {
         let dtype = if spec.dot_in_fp32 { DType::F32 } else { h.dtype() };
         let w = View::new(kernel.w.elements_as(dtype), kernel.w.dims());
         let w = if kernel.tied { w.transpose() } else { w };
-        Self { h: View::new(h.elements(), h.dims()), w, loss: Loss::new(spec, dtype == DType::BF16) }
+        Self { h: View::new(h.elements(), h.dims()), w, dtype, loss: Loss::new(spec, dtype == DType::BF16) }
     }
 
     /// Tokens, E, V.
@@ -105,8 +122,14 @@ impl<'a> Operands<'a> {
         [tokens, e, v]
     }
 
-    /// Logits of `tokens` and `columns` into the tile; the rows see them.
-    fn logits(&self, tile: &mut [f32], rows: &mut [Row], tokens: Range<usize>, columns: Range<usize>) {
+    /// Products of `tokens` and `columns` into the tile; the rows see their logits.
+    fn products<E: Real>(
+        &self,
+        tile: &mut [E],
+        rows: &mut [Row],
+        tokens: Range<usize>,
+        columns: Range<usize>,
+    ) {
         let [_, e, v] = self.shape();
         let target = ViewMut::new(tile, [rows.len(), v]).columns(columns.clone());
         {
@@ -114,29 +137,17 @@ impl<'a> Operands<'a> {
             let _span = span(Kind::Matmul, "cross_entropy.logits").work_by(work);
             product(self.h.rows(tokens.clone()), self.w.columns(columns.clone()), target, Output::Assign);
         }
-        tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(logits, row)| {
-            if row.counts() {
-                let logits = &mut logits[columns.clone()];
-                self.loss.finish(logits);
-                row.see(logits, columns.start);
-            }
+        tile.par_chunks(v).zip(rows).with_min_len(8).for_each(|(products, row)| {
+            self.loss.see(&products[columns.clone()], row, columns.start);
         });
     }
 
-    /// Turns the tile's logits of `columns` into the gradient of the products.
-    fn gradient(&self, tile: &mut [f32], rows: &[Row], columns: Range<usize>, factor: f32) {
+    /// Turns the tile's products of `columns` into their gradient.
+    fn gradient<E: Real>(&self, tile: &mut [E], rows: &[Row], columns: Range<usize>, factor: f32) {
         let [_, _, v] = self.shape();
-        tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(logits, row)| {
-            self.loss.gradient(&mut logits[columns.clone()], row, columns.start, factor);
+        tile.par_chunks_mut(v).zip(rows).with_min_len(8).for_each(|(products, row)| {
+            self.loss.gradient(&mut products[columns.clone()], row, columns.start, factor);
         });
-    }
-
-    /// Gradients of the products, of the products' type: a bfloat16 product has bfloat16 cotangents.
-    fn rounded<'b>(&self, gradients: &'b [f32]) -> Elements<'b> {
-        match self.loss.is_of_bf16() {
-            true => Elements::Rounded(gradients),
-            false => Elements::F32(gradients),
-        }
     }
 
     /// Sums in the order of tokens.
@@ -149,21 +160,21 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Computes tile after tile of logits in one buffer and hands each to `body`: its tokens, their rows and the tile.
-fn for_each_tile(
+/// Computes tile after tile of products in one buffer and hands each to `body`: its tokens, their rows and the tile.
+fn for_each_tile<E: Real>(
     operands: &Operands,
     rows: &mut [Row],
     spec: &Spec,
-    mut body: impl FnMut(Range<usize>, &[Row], &mut [f32]),
+    mut body: impl FnMut(Range<usize>, &[Row], &mut [E]),
 ) {
     let [tokens, _, v] = operands.shape();
-    let size = head_tile_rows(tokens, v, spec.tiling);
+    let size = head_tile_rows(tokens, v, size_of::<E>(), spec.tiling);
     let mut buffer = Buffer::new(size * v);
     for (i, rows) in rows.chunks_mut(size).enumerate() {
         let tokens = i * size..i * size + rows.len();
         let tile = &mut buffer[..rows.len() * v];
         for columns in chunks(v) {
-            operands.logits(tile, rows, tokens.clone(), columns);
+            operands.products(tile, rows, tokens.clone(), columns);
         }
         body(tokens, rows, tile);
     }

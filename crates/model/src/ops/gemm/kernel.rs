@@ -1,6 +1,10 @@
 //! The innermost kernels: a panel of rows times a panel of columns, kept in registers.
 
+use burn::tensor::DType;
+use half::bf16;
+
 use super::pack::{Pack, Portable, pack};
+use crate::ops::real::Real;
 
 /// A kernel and the panel sizes that it wants.
 pub(super) struct Kernel {
@@ -8,6 +12,8 @@ pub(super) struct Kernel {
     pub(super) rows: usize,
     /// Columns of a panel of b.
     pub(super) cols: usize,
+    /// Longest stretch of the inner dimension, in cells. Each stretch reads and writes all of the output once.
+    pub(super) depth: usize,
     /// Neighbours of the inner dimension in one packed cell: 1, or 2 where bfloat16 is multiplied in pairs.
     pub(super) per_cell: usize,
     /// Multiplies packed panels `a: [cells, rows]` and `b: [cells, cols]` into a tile.
@@ -24,14 +30,43 @@ pub(super) struct Kernel {
 /// A part of the output.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
-    pub(super) start: *mut f32,
+    pub(super) start: Place,
     pub(super) row_stride: usize,
     /// At most the kernel's.
     pub(super) rows: usize,
     /// At most the kernel's.
     pub(super) cols: usize,
-    /// Add to what the tile holds, else overwrite it.
+    /// Add to what the tile holds, else overwrite it. Never set for a rounded output.
     pub(super) add: bool,
+}
+
+/// An element of the output: float32, or bfloat16 to which a sum is rounded.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    F32(*mut f32),
+    Bf16(*mut bf16),
+}
+
+impl Place {
+    pub(super) fn of<E: Real>(elements: &mut [E]) -> Self {
+        match E::DTYPE {
+            DType::BF16 => Self::Bf16(elements.as_mut_ptr().cast()),
+            _ => Self::F32(elements.as_mut_ptr().cast()),
+        }
+    }
+
+    /// # Safety
+    /// The element must exist.
+    #[inline(always)]
+    pub(super) unsafe fn skip(self, count: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::F32(place) => Self::F32(place.add(count)),
+                Self::Bf16(place) => Self::Bf16(place.add(count)),
+            }
+        }
+    }
 }
 
 impl Kernel {
@@ -57,6 +92,7 @@ impl Kernel {
 pub(super) static PORTABLE: Kernel = Kernel {
     rows: 4,
     cols: 8,
+    depth: 512,
     per_cell: 1,
     run: portable,
     pack_rows: pack::<4, Portable>,
@@ -86,10 +122,19 @@ impl Tile {
     pub(super) unsafe fn write<const R: usize, const C: usize>(self, sums: &[[f32; C]; R]) {
         for (i, sums) in sums.iter().enumerate().take(self.rows) {
             // SAFETY: row i of the tile exists, and the tile is exclusively the caller's.
-            let row =
-                unsafe { std::slice::from_raw_parts_mut(self.start.add(i * self.row_stride), self.cols) };
-            for (c, sum) in row.iter_mut().zip(sums) {
-                *c = if self.add { *c + sum } else { *sum };
+            unsafe {
+                match self.start.skip(i * self.row_stride) {
+                    Place::F32(row) => {
+                        for (c, sum) in std::slice::from_raw_parts_mut(row, self.cols).iter_mut().zip(sums) {
+                            *c = if self.add { *c + sum } else { *sum };
+                        }
+                    }
+                    Place::Bf16(row) => {
+                        for (c, sum) in std::slice::from_raw_parts_mut(row, self.cols).iter_mut().zip(sums) {
+                            *c = Real::from_f32(*sum);
+                        }
+                    }
+                }
             }
         }
     }

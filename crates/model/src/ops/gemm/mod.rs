@@ -5,14 +5,15 @@
 //! ```
 //!
 //! The classical scheme (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The inner dimension
-//! is cut into stretches of at most [`DEPTH`]; for each, panels of a few columns of b are packed so that the kernel reads
+//! is cut into stretches that caches hold; for each, panels of a few columns of b are packed so that the kernel reads
 //! them in order, blocks of rows of a likewise, and [`kernel`] multiplies one panel of rows with one of columns in registers.
 //! Packing reads any strides, so a transpose costs nothing, and widens bfloat16, so both element types share one kernel; where
 //! the CPU multiplies bfloat16 itself (AVX512-BF16), products of two bfloat16 operands have one of their own, which takes the
 //! inner dimension in pairs.
 //!
 //! An element of c is the sum over stretches, in order, of sums over p, in order: its value depends on its row of a, its
-//! column of b and the inner dimension, on nothing else. Neither the cut into tasks nor other rows can change it.
+//! column of b and the inner dimension, on nothing else. Neither the cut into tasks nor other rows can change it. A bfloat16
+//! output is that sum rounded once.
 
 mod kernel;
 mod pack;
@@ -21,24 +22,27 @@ mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
+use burn::tensor::DType;
 use half::bf16;
 use rayon::prelude::*;
 
-use kernel::{Kernel, Tile};
+use kernel::{Kernel, Place, Tile};
 
-use super::memory::{Buffer, POOLED_BYTES};
+use super::engine::convert;
+use super::memory::Buffer;
+use super::real::Real;
 
-/// Longest stretch of the inner dimension, in packed cells. Each stretch reads and writes all of c once.
-const DEPTH: usize = 512;
-/// Rows of a that one task packs: with DEPTH 192 KB, which stay in the second-level cache.
+/// Rows of a that one task packs: with a kernel's depth at most 288 KB, which stay in the second-level cache.
 const ROWS: usize = 96;
-/// Columns of b that are packed at once: with DEPTH 4 MB, which stay in the last-level cache.
+/// Columns of b that are packed at once: with a kernel's depth at most 6 MB, which stay in the last-level cache.
 const COLS: usize = 2048;
-/// Columns of one task: small enough to share work evenly between threads, large enough to pay for packing the rows.
-const TASK_COLS: usize = 512;
+/// Fewest columns of one task: enough to pay for packing its rows.
+const TASK_COLS: usize = 256;
+/// Tasks per thread that share work evenly enough.
+const TASKS_PER_THREAD: usize = 4;
 
 /// Elements of an operand.
 #[derive(Clone, Copy)]
@@ -95,7 +99,15 @@ impl<'a> View<'a> {
     }
 }
 
-impl Elements<'_> {
+impl<'a> Elements<'a> {
+    /// Elements as they are stored.
+    pub(crate) fn of<E: Real>(elements: &'a [E]) -> Self {
+        match E::DTYPE {
+            DType::BF16 => Self::Bf16(bytemuck::cast_slice(elements)),
+            _ => Self::F32(bytemuck::cast_slice(elements)),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::F32(e) | Self::Rounded(e) => e.len(),
@@ -116,17 +128,17 @@ impl Elements<'_> {
     }
 }
 
-/// The output: some columns of a float32 matrix that is contiguous by rows.
-pub(crate) struct ViewMut<'a> {
-    elements: &'a mut [f32],
+/// The output: some columns of a matrix that is contiguous by rows.
+pub(crate) struct ViewMut<'a, E> {
+    elements: &'a mut [E],
     rows: usize,
     cols: usize,
     row_stride: usize,
 }
 
-impl<'a> ViewMut<'a> {
+impl<'a, E: Real> ViewMut<'a, E> {
     /// A whole matrix.
-    pub(crate) fn new(elements: &'a mut [f32], [rows, cols]: [usize; 2]) -> Self {
+    pub(crate) fn new(elements: &'a mut [E], [rows, cols]: [usize; 2]) -> Self {
         assert_eq!(elements.len(), rows * cols, "elements of a [{rows}, {cols}] matrix");
         Self { elements, rows, cols, row_stride: cols }
     }
@@ -155,12 +167,18 @@ pub(crate) enum Output {
     Add,
 }
 
-/// `c = a b` or `c += a b` with `a: [m, k]`, `b: [k, n]`, `c: [m, n]`.
-pub(crate) fn product(a: View, b: View, c: ViewMut, output: Output) {
+/// `c = a b` or `c += a b` with `a: [m, k]`, `b: [k, n]`, `c: [m, n]`. Sums are kept in float32 until they are rounded to c's type;
+/// adding is for float32.
+pub(crate) fn product<E: Real>(a: View, b: View, c: ViewMut<E>, output: Output) {
     product_by(Kernel::best(a.elements.is_bf16() && b.elements.is_bf16()), a, b, c, output);
 }
 
-fn product_by(kernel: &Kernel, a: View, b: View, c: ViewMut, output: Output) {
+fn product_by<E: Real>(kernel: &Kernel, a: View, b: View, c: ViewMut<E>, output: Output) {
+    let is_rounded = E::DTYPE != f32::DTYPE;
+    assert!(!is_rounded || output == Output::Assign, "a rounded output has lost what would be added to");
+    if is_rounded && a.cols > kernel.depth * kernel.per_cell {
+        return rounded_product(kernel, a, b, c);
+    }
     let ([m, k], n) = (a.dims(), b.cols);
     assert_eq!((b.rows, c.rows, c.cols), (k, m, n), "shapes of a product");
     if m == 0 || n == 0 {
@@ -168,20 +186,21 @@ fn product_by(kernel: &Kernel, a: View, b: View, c: ViewMut, output: Output) {
     }
     if k == 0 {
         if output == Output::Assign {
-            c.elements.chunks_mut(c.row_stride).take(m).for_each(|row| row[..n].fill(0.0));
+            c.elements.chunks_mut(c.row_stride).take(m).for_each(|row| row[..n].fill(E::zeroed()));
         }
         return;
     }
-    let target = Target { start: c.elements.as_mut_ptr(), row_stride: c.row_stride };
+    let target = Target { start: Place::of(c.elements), row_stride: c.row_stride };
+    let task_cols = task_cols(m.div_ceil(ROWS), n.min(COLS));
     for cols in even_cuts(n, COLS, kernel.cols) {
-        for (i, inner) in even_cuts(k, DEPTH * kernel.per_cell, kernel.per_cell).enumerate() {
+        for (i, inner) in even_cuts(k, kernel.depth * kernel.per_cell, kernel.per_cell).enumerate() {
             let output = if i == 0 { output } else { Output::Add };
             let b = b.rows(inner.clone()).columns(cols.clone());
             let a = a.columns(inner);
             with_packed_columns(kernel, b, |packed| {
                 let tasks: Vec<_> = even_cuts(m, ROWS, kernel.rows)
                     .flat_map(|rows| {
-                        even_cuts(cols.len(), TASK_COLS, kernel.cols).map(move |cols| (rows.clone(), cols))
+                        even_cuts(cols.len(), task_cols, kernel.cols).map(move |cols| (rows.clone(), cols))
                     })
                     .collect();
                 tasks.into_par_iter().for_each(|(rows, task_cols)| {
@@ -194,14 +213,34 @@ fn product_by(kernel: &Kernel, a: View, b: View, c: ViewMut, output: Output) {
     }
 }
 
+/// A product whose inner dimension is too long for one stretch, with a rounded output: sums in float32, rounded at the end.
+fn rounded_product<E: Real>(kernel: &Kernel, a: View, b: View, c: ViewMut<E>) {
+    let (m, n) = (c.rows, c.cols);
+    let mut sums = Buffer::<f32>::new(m * n);
+    product_by(kernel, a, b, ViewMut::new(&mut sums, [m, n]), Output::Assign);
+    c.elements
+        .par_chunks_mut(c.row_stride)
+        .zip(sums.par_chunks(n))
+        .with_min_len(8)
+        .for_each(|(row, sums)| convert(&mut row[..n], sums));
+}
+
+/// Columns of one task, where the rows make `row_blocks` tasks: as many as leave every thread its share.
+fn task_cols(row_blocks: usize, cols: usize) -> usize {
+    let cuts = (TASKS_PER_THREAD * rayon::current_num_threads()).div_ceil(row_blocks);
+    cols.div_ceil(cuts).max(TASK_COLS)
+}
+
 /// Packs b's columns in parallel and hands them to `body`.
 fn with_packed_columns(kernel: &Kernel, b: View, body: impl FnOnce(&[f32])) {
     const PANELS: usize = 16;
+    thread_local! {
+        /// Kept between products, so that it neither takes other memory's place nor has its own taken.
+        static PACKED: Cell<Option<Buffer<f32>>> = const { Cell::new(None) };
+    }
     let panel = b.rows.div_ceil(kernel.per_cell) * kernel.cols;
     let len = b.cols.div_ceil(kernel.cols) * panel;
-    // Large products all take a block of one size, which is reused whatever their shapes are.
-    let mut packed =
-        Buffer::new(if len * size_of::<f32>() < POOLED_BYTES { len } else { len.max(DEPTH * COLS) });
+    let mut packed = PACKED.take().filter(|kept| kept.len() >= len).unwrap_or_else(|| Buffer::new(len));
     packed[..len].par_chunks_mut(PANELS * panel).enumerate().for_each(|(i, panels)| {
         let start = i * PANELS * kernel.cols;
         let columns = b.columns(start..b.cols.min(start + PANELS * kernel.cols));
@@ -209,6 +248,7 @@ fn with_packed_columns(kernel: &Kernel, b: View, body: impl FnOnce(&[f32])) {
         unsafe { (kernel.pack_cols)(columns.transpose(), panels) };
     });
     body(&packed[..len]);
+    PACKED.set(Some(packed));
 }
 
 /// Packs a task's rows and multiplies them with its packed columns.
@@ -246,7 +286,7 @@ fn multiply(kernel: &Kernel, a: View, packed_b: &[f32], cols: Range<usize>, targ
 /// Where tasks write. Each writes its own part only.
 #[derive(Clone, Copy)]
 struct Target {
-    start: *mut f32,
+    start: Place,
     row_stride: usize,
 }
 
@@ -262,7 +302,7 @@ impl Target {
     /// Both must exist in the output.
     unsafe fn at(self, row: usize, col: usize) -> Self {
         // SAFETY: the caller's promise.
-        Self { start: unsafe { self.start.add(row * self.row_stride + col) }, ..self }
+        Self { start: unsafe { self.start.skip(row * self.row_stride + col) }, ..self }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::View;
-use super::kernel::{Kernel, Tile};
+use super::kernel::{Kernel, Place, Tile};
 use super::pack::{Source, Transpose, pack};
 use super::pairs::pack_pairs;
 
@@ -11,6 +11,7 @@ use super::pairs::pack_pairs;
 pub(super) static AVX2: Kernel = Kernel {
     rows: 6,
     cols: 16,
+    depth: 512,
     per_cell: 1,
     run: avx2,
     pack_rows: avx2_pack::<6>,
@@ -20,6 +21,7 @@ pub(super) static AVX2: Kernel = Kernel {
 pub(super) static AVX512: Kernel = Kernel {
     rows: 12,
     cols: 32,
+    depth: 512,
     per_cell: 1,
     run: avx512,
     pack_rows: avx512_pack::<12>,
@@ -29,6 +31,7 @@ pub(super) static AVX512: Kernel = Kernel {
 pub(super) static AVX512_BF16: Kernel = Kernel {
     rows: 12,
     cols: 32,
+    depth: 768,
     per_cell: 2,
     run: avx512_bf16,
     pack_rows: avx512_pack_pairs::<12>,
@@ -112,6 +115,23 @@ unsafe fn transpose_square(square: &mut [[f32; 8]; 8]) {
     }
 }
 
+/// Fetches a row of a tile, which is needed in some hundred cycles, into the first cache.
+///
+/// # Safety
+/// The row must have `cols` elements.
+#[inline(always)]
+unsafe fn prefetch(row: Place, cols: usize) {
+    // SAFETY: the caller's promise; every x86-64 CPU has the instruction.
+    unsafe {
+        let (first, last): (*const i8, *const i8) = match row {
+            Place::F32(row) => (row.cast(), row.add(cols - 1).cast()),
+            Place::Bf16(row) => (row.cast(), row.add(cols - 1).cast()),
+        };
+        _mm_prefetch::<_MM_HINT_ET0>(first);
+        _mm_prefetch::<_MM_HINT_ET0>(last);
+    }
+}
+
 macro_rules! kernel {
     ($name:ident, $features:literal, $rows:literal, $lanes:literal, $Vector:ty,
      $zero:ident, $load:ident, $store:ident, $set:ident, $fma:ident, $plus:ident) => {
@@ -119,10 +139,8 @@ macro_rules! kernel {
         unsafe fn $name(a: &[f32], b: &[f32], tile: Tile) {
             const COLS: usize = 2 * $lanes;
             for i in 0..tile.rows {
-                // The tile is needed in some hundred cycles. A prefetch has no effect but on caches, whatever the address.
-                let row = tile.start.wrapping_add(i * tile.row_stride);
-                _mm_prefetch::<_MM_HINT_ET0>(row.cast());
-                _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(tile.cols - 1).cast());
+                // SAFETY: the row lies in the tile; and a prefetch has no effect but on caches, whatever the address.
+                unsafe { prefetch(tile.start.skip(i * tile.row_stride), tile.cols) };
             }
             let mut sums: [[$Vector; 2]; $rows] = [[$zero(); 2]; $rows];
             for (a, b) in a.as_chunks::<$rows>().0.iter().zip(b.as_chunks::<COLS>().0) {
@@ -134,11 +152,13 @@ macro_rules! kernel {
                     sums[1] = $fma(a, b1, sums[1]);
                 }
             }
-            if tile.rows == $rows && tile.cols == COLS {
+            if let Place::F32(start) = tile.start
+                && (tile.rows, tile.cols) == ($rows, COLS)
+            {
                 for (i, sums) in sums.iter().enumerate() {
                     // SAFETY: the tile is whole, so that row i has two vectors of elements.
                     unsafe {
-                        let c = tile.start.add(i * tile.row_stride);
+                        let c = start.add(i * tile.row_stride);
                         for (j, &sum) in sums.iter().enumerate() {
                             let c = c.add(j * $lanes);
                             $store(c, if tile.add { $plus($load(c), sum) } else { sum });

@@ -46,7 +46,7 @@ vectorized! {
 
 fn multiply<E: Real>(a: View, b: View) -> Host {
     let shape = [a.dims()[0], b.dims()[1]];
-    let mut y = Buffer::new(shape[0] * shape[1]);
+    let mut y = Buffer::<E>::new(shape[0] * shape[1]);
     product(a, b, ViewMut::new(&mut y, shape), Output::Assign);
-    Host::new(y, shape).cast::<E>()
+    Host::new(y, shape)
 }

@@ -1,30 +1,29 @@
 //! Memory of large CPU tensors and scratch: taken from the system once, then reused.
 //!
 //! A training step allocates and frees the same few sizes over and over. Fresh memory costs a page fault per page and its
-//! zeroing, which is as much as computing an element-wise operation; so freed blocks are kept and handed out again. What is
-//! kept is bounded: before fresh memory is taken, as many bytes of free blocks go back to the system, those freed longest
-//! ago first. The process thus holds at most the peak of what was in use plus one block. Large blocks ask for huge pages.
+//! zeroing, which is as much as computing an element-wise operation; so what is freed is kept and handed out again, in part or
+//! merged with its neighbours. What is kept is bounded: before fresh memory is taken, as much of what lies idle goes back to
+//! the system. Large blocks ask for huge pages.
+
+mod pool;
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{AllocationProperty, Bytes};
 use burn_std::{AccessError, AccessPolicy, AllocationController};
-use memmap2::MmapMut;
 use rayon::prelude::*;
 
+use self::pool::{Pool, Range};
 use super::real::Real;
 
 /// Smaller buffers come from the global allocator, which reuses such sizes well.
-pub(crate) const POOLED_BYTES: usize = 256 << 10;
-/// Smallest block for which huge pages are asked for.
-const HUGE_BYTES: usize = 4 << 20;
-
+const POOLED_BYTES: usize = 256 << 10;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
+static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 
 /// Bytes of pooled memory in use by tensors and scratch of the CPU operations.
 pub fn live_bytes() -> usize {
@@ -41,79 +40,48 @@ pub fn reset_peak() {
     PEAK.store(live_bytes(), Ordering::Relaxed);
 }
 
-/// Gives all free blocks back to the system.
+/// Gives memory that nothing uses back to the system.
 pub fn release() {
-    free_blocks().clear();
+    pool().release();
 }
 
-fn free_blocks() -> std::sync::MutexGuard<'static, Vec<MmapMut>> {
-    // A panic elsewhere can't leave a vector of blocks half changed.
-    FREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn pool() -> MutexGuard<'static, Pool> {
+    // The pool panics only where its own bookkeeping is broken.
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A block of pooled memory; goes back to the pool when dropped. Always initialised: with zeros, or with old values.
-struct Block {
-    /// None only while being dropped.
-    map: Option<MmapMut>,
-}
+/// Pooled memory that goes back to the pool when dropped. Always initialised: with zeros, or with old values.
+struct Block(Range);
+
+// SAFETY: a block is the only holder of its range, as a box is of its value.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
 
 impl Block {
-    /// A block of at least `bytes`, and whether it is fresh, that is, zero.
-    fn take(bytes: usize) -> (Self, bool) {
-        let reused = Self::reuse(bytes);
-        let fresh = reused.is_none();
-        let map = reused.unwrap_or_else(|| Self::map(bytes));
-        let live = LIVE.fetch_add(map.len(), Ordering::Relaxed) + map.len();
+    /// A block of at least `bytes`.
+    fn take(bytes: usize) -> Self {
+        let range = pool().take(bytes);
+        let live = LIVE.fetch_add(range.len, Ordering::Relaxed) + range.len;
         PEAK.fetch_max(live, Ordering::Relaxed);
-        (Self { map: Some(map) }, fresh)
-    }
-
-    /// The tightest free block, unless it would waste more than a quarter.
-    fn reuse(bytes: usize) -> Option<MmapMut> {
-        let mut free = free_blocks();
-        let fits = |map: &&MmapMut| (bytes..=bytes + bytes / 4).contains(&map.len());
-        let best = free.iter().filter(fits).map(|map| map.len()).min()?;
-        // The one freed last among equals: most of it may still be in the cache.
-        let position = free.iter().rposition(|map| map.len() == best)?;
-        Some(free.remove(position))
-    }
-
-    fn map(bytes: usize) -> MmapMut {
-        let mut released = 0;
-        while released < bytes {
-            let mut free = free_blocks();
-            if free.is_empty() {
-                break;
-            }
-            released += free.remove(0).len();
-        }
-        let map = MmapMut::map_anon(bytes).unwrap_or_else(|_| {
-            let layout = std::alloc::Layout::array::<u8>(bytes).unwrap_or(std::alloc::Layout::new::<u8>());
-            std::alloc::handle_alloc_error(layout)
-        });
-        #[cfg(target_os = "linux")]
-        if bytes >= HUGE_BYTES {
-            // Advice only: without it everything works, slower.
-            let _ = map.advise(memmap2::Advice::HugePage);
-        }
-        map
+        Self(range)
     }
 
     fn bytes(&self) -> &[u8] {
-        self.map.as_deref().expect("only dropping takes the map")
+        // SAFETY: the range is initialised and this block's alone until it is dropped.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        self.map.as_deref_mut().expect("only dropping takes the map")
+        // SAFETY: as above, and the block is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Some(map) = self.map.take() {
-            LIVE.fetch_sub(map.len(), Ordering::Relaxed);
-            free_blocks().push(map);
-        }
+        LIVE.fetch_sub(self.0.len, Ordering::Relaxed);
+        pool().put(self.0);
     }
 }
 
@@ -169,7 +137,8 @@ impl<E: Real> Buffer<E> {
         if bytes < POOLED_BYTES {
             return (Self { storage: Storage::Small(vec![E::zeroed(); len]) }, true);
         }
-        let (block, fresh) = Block::take(bytes);
+        let block = Block::take(bytes);
+        let fresh = block.0.fresh;
         (Self { storage: Storage::Pooled { block, len } }, fresh)
     }
 
