@@ -30,6 +30,7 @@ pub(crate) fn choices(config: &mut Config) {
     let mut notes = Notes { config, found: Vec::new() };
     notes.attention();
     notes.parallelism();
+    notes.offload();
     notes.remat();
     notes.data();
     let found = notes.found;
@@ -79,6 +80,16 @@ impl Notes<'_> {
             self.add(
                 "hardware",
                 "`hardware: gpu_multiprocess` is treated as gpu: this build runs one process",
+            );
+        }
+    }
+
+    fn offload(&mut self) {
+        let c = self.config;
+        if c.optimizer_memory_host_offload && c.hardware == Hardware::Cpu {
+            self.add(
+                "optimizer_memory_host_offload",
+                "`optimizer_memory_host_offload` has no effect: on the CPU the moments are in host memory anyway",
             );
         }
     }

@@ -153,8 +153,7 @@ key_table! {
     mlpwi_0: Placement = "remat", "custom policy: gate branch of the MLP.";
     mlpwi_1: Placement = "remat", "custom policy: linear branch of the MLP.";
     mlpwo: Placement = "remat", "custom policy: MLP output.";
-    optimizer_memory_host_offload: bool = "false", "Optimizer moments live in host memory.",
-        accepted "the moments stay where the model is in this build; on the CPU that is host memory";
+    optimizer_memory_host_offload: bool = "false", "Optimizer moments live in host memory, and the CPU updates.";
 }
 "Checkpointing" {
     enable_checkpointing: bool = "true", "Save and restore checkpoints in the run's folder.";

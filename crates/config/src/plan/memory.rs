@@ -3,7 +3,7 @@
 use super::activations::{Activity, bytes_of, head_working};
 use super::parameters::{Parameter, Parameters};
 use crate::keys::Config;
-use crate::keys::choices::{Choice, OptType, RematPolicyName};
+use crate::keys::choices::{Choice, Hardware, OptType, RematPolicyName};
 use crate::model::ModelConfig;
 
 /// What doesn't depend on the remat policy.
@@ -84,6 +84,8 @@ pub struct MemoryPlan {
     accumulates: bool,
     /// The update casts gradients to a smaller type.
     casts: bool,
+    /// Moments, and gradients once they are complete, are in host memory (`optimizer_memory_host_offload`).
+    pub offloads: bool,
 }
 
 impl MemoryPlan {
@@ -109,6 +111,7 @@ impl MemoryPlan {
             tied: model.logits_via_embedding,
             accumulates: config.gradient_accumulation_steps > 1,
             casts: bytes_of(config.grad_dtype) < 4,
+            offloads: config.optimizer_memory_host_offload && config.hardware != Hardware::Cpu,
         };
         let mut policies = std::mem::take(&mut plan.policies);
         policies.sort_by_key(|policy| plan.peak_of(&policy.activity));
@@ -124,6 +127,9 @@ impl MemoryPlan {
     /// The dearest moment of a step: at the head everything that is kept is there but hardly a gradient; from the last layer to
     /// the first, gradients come as kept activations go; at the end there are gradients alone.
     fn peak_of(&self, activity: &Activity) -> u64 {
+        if self.offloads {
+            return self.peak_with_offload(activity);
+        }
         let (gradients, layers) = (&self.gradients, self.num_layers.max(1));
         // A tied head has a gradient of the embedding, which waits for the other one.
         let head_gradients = gradients.head + if self.tied { gradients.embedding } else { 0 };
@@ -138,5 +144,17 @@ impl MemoryPlan {
         // Freed memory is used again for the same sizes; where a gradient has two, one of each may be there.
         let both = if self.casts { gradients.embedding } else { 0 };
         self.states.weights + self.states.moments + backward.max(gradients.all()) + both
+    }
+    /// The same where gradients leave the device: those of three parts of the model are there at most, one that is being made,
+    /// one that waits and one that is being copied.
+    fn peak_with_offload(&self, activity: &Activity) -> u64 {
+        let (gradients, layers) = (&self.gradients, self.num_layers.max(1));
+        let (tied, untied) = if self.tied { (gradients.embedding, 0) } else { (0, gradients.embedding) };
+        let of_layers = |count: u64| gradients.layers * count.min(layers) / layers;
+        let head = gradients.head + activity.kept + self.head;
+        let second_layer = gradients.head + of_layers(2) + activity.kept + activity.working;
+        let last_layer = of_layers(3) + activity.kept / layers + activity.working;
+        let embedding = of_layers(2) + untied;
+        self.states.weights + tied + head.max(second_layer).max(last_layer).max(embedding)
     }
 }

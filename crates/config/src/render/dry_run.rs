@@ -81,8 +81,9 @@ impl Config {
             let _ = writeln!(text, "{name:<12} {:>12}  {what}", size(bytes));
         };
         line("weights", states.weights, self.weight_dtype.to_value().to_string());
-        line("gradients", states.gradients, self.grad_dtype.to_value().to_string());
-        line("moments", states.moments, self.opt_type.to_value().to_string());
+        let place = if memory.offloads { ", in host memory" } else { "" };
+        line("gradients", states.gradients, format!("{}{place}", self.grad_dtype.to_value()));
+        line("moments", states.moments, format!("{}{place}", self.opt_type.to_value()));
         let _ = writeln!(
             text,
             "\n{:<34} {:>12} {:>12} {:>12} {:>12} {:>10}",

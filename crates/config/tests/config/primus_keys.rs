@@ -182,15 +182,17 @@ fn remat_policy() {
 #[test]
 fn optimizer_memory_host_offload() {
     booleans("optimizer_memory_host_offload", false);
-    let config = Setup::yaml("optimizer_memory_host_offload: true\n").loaded();
-    assert!(
-        config
-            .notes()
-            .iter()
-            .any(|note| note.to_string().contains("`optimizer_memory_host_offload` has no effect"))
-    );
-    // The plan doesn't promise what isn't built.
-    assert_eq!(config.plan().memory, Setup::new().loaded().plan().memory);
+    let plan = |yaml: &str| Setup::yaml(yaml).loaded().plan().memory;
+    let name = RematPolicyName::Full;
+    let on_gpu = plan("optimizer_memory_host_offload: true\nhardware: gpu\n");
+    let kept = plan("hardware: gpu\n");
+    let saved = kept.peak(name).unwrap() - on_gpu.peak(name).unwrap();
+    assert!(saved >= kept.states.moments, "the device is rid of the moments, and of most gradients");
+
+    let config = Setup::yaml("optimizer_memory_host_offload: true\nhardware: cpu\n").loaded();
+    let note = "`optimizer_memory_host_offload` has no effect";
+    assert!(config.notes().iter().any(|found| found.to_string().contains(note)));
+    assert_eq!(config.plan().memory, plan("hardware: cpu\n"));
 }
 
 #[test]

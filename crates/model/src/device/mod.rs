@@ -82,6 +82,20 @@ pub fn available() -> Vec<Available> {
     devices
 }
 
+/// Bytes that tensors take of a GPU's memory now; none on the CPU. Waits until the device has taken all that was asked of it.
+pub fn bytes_in_use(device: &Device) -> Option<u64> {
+    #[cfg(feature = "gpu")]
+    {
+        use burn::backend::{BackendTensor, DispatchTensorKind};
+        let tensor = burn::tensor::Tensor::<1>::empty([1], device);
+        if let DispatchTensorKind::Cube(BackendTensor::Float(tensor)) = tensor.into_dispatch().kind {
+            return Some(tensor.client.memory_report(cubecl::MemoryScope::Device).usage().bytes_in_use);
+        }
+    }
+    let _ = device;
+    None
+}
+
 fn gpu(hardware: &str, index: usize) -> Result<Choice, DeviceError> {
     let hardware = hardware.to_owned();
     if RUNTIMES.is_empty() {

@@ -6,20 +6,23 @@
 mod adam;
 mod masks;
 mod muon;
+mod offload;
 mod spikes;
 mod state;
 
 pub use masks::PatternError;
+pub use offload::Sink;
 pub use state::Moment;
 
 use adam::Adam;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use masks::Masks;
 use mt_config::{Config, OptType};
 use mt_model::ops::{adamw, create, elementwise};
 use mt_model::{Params, burn_dtype};
 use muon::Muon;
 use spikes::Spikes;
+use tracing::info;
 
 /// What an update leaves behind for the log.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,6 +47,8 @@ pub struct Optimizer {
     adam: Adam,
     muon: Muon,
     spikes: Option<Spikes>,
+    /// Where moments live and updates run, if it isn't where the parameters are (`optimizer_memory_host_offload`).
+    host: Option<Device>,
 }
 
 /// How one parameter is updated.
@@ -74,6 +79,18 @@ impl Optimizer {
     /// # Errors
     /// [`PatternError`]: `adamw_mask` or `trainable_parameters_mask` holds something that isn't a regular expression.
     pub fn new(config: &Config, params: &Params) -> Result<Self, PatternError> {
+        let host = Device::flex();
+        let is_apart = params.embedding.device() != host;
+        if config.optimizer_memory_host_offload && !is_apart {
+            info!(
+                "optimizer_memory_host_offload has no effect: the model is in main memory, and so are the moments"
+            );
+        }
+        Self::with_host(config, params, (config.optimizer_memory_host_offload && is_apart).then_some(host))
+    }
+
+    /// As [`Optimizer::new`], with moments and updates on `host` where one is given.
+    fn with_host(config: &Config, params: &Params, host: Option<Device>) -> Result<Self, PatternError> {
         let masks = Masks::new(config)?;
         let adam = Adam::new(config);
         let mu_dtype = match config.opt_type {
@@ -88,7 +105,8 @@ impl Optimizer {
                 OptType::Muon if muon::takes(&path) => Rule::Muon,
                 OptType::Muon => Rule::Adam,
             };
-            let zeros = |dtype| create::zeros(param.dims(), dtype, &param.device());
+            let device = host.clone().unwrap_or_else(|| param.device());
+            let zeros = |dtype| create::zeros(param.dims(), dtype, &device);
             Leaf {
                 number,
                 rule,
@@ -108,6 +126,7 @@ impl Optimizer {
             spikes: config
                 .skip_step_on_spikes
                 .then(|| Spikes::new(config.skip_step_interval, config.skip_step_scaling_factor)),
+            host,
         })
     }
 
@@ -115,6 +134,11 @@ impl Optimizer {
     /// are skipped.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Where the gradients of a step are to be collected.
+    pub fn sink(&self) -> Sink {
+        Sink::new(self.host.as_ref())
     }
 
     /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
@@ -137,8 +161,24 @@ impl Optimizer {
         }
         let step = Step { count: self.count, learning_rate: f64::from(learning_rate), grad_scale };
         let mut squares = 0.0;
-        for ((leaf, (_, param)), gradient) in self.leaves.iter_mut().zip(params.leaves_mut()).zip(gradients) {
+        let mut leaves = self.leaves.iter_mut().zip(gradients);
+        let mut update = |param: &mut Tensor<2>| {
+            let (leaf, gradient) = leaves.next().expect("a leaf and a gradient per parameter");
             squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
+        };
+        let params = params.leaves_mut().into_iter().map(|(_, param)| param);
+        match &self.host {
+            None => params.for_each(update),
+            Some(host) => {
+                let places: Vec<&mut Tensor<2>> = params.collect();
+                let (old, places): (Vec<_>, Vec<_>) =
+                    places.into_iter().map(|place| (take(place), place)).unzip();
+                let new = offload::convey(old, host, |mut param| {
+                    update(&mut param);
+                    param
+                });
+                places.into_iter().zip(new).for_each(|(place, param)| *place = param);
+            }
         }
         self.count += 1;
         Norms { raw_grad_norm, grad_norm, param_norm: squares.sqrt(), skipped }

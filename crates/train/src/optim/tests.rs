@@ -1,6 +1,7 @@
 use super::*;
 use mt_config::LoadArgs;
 use mt_model::LayerParams;
+use mt_model::scan::{GradSink, HeadGradients};
 use serde_json::Value;
 
 /// Three updates and more by optax; tests/reference/optimizers.py writes them.
@@ -76,13 +77,22 @@ fn floats(tensor: &Tensor<2>) -> Vec<f32> {
 
 #[test]
 fn updates_are_optaxs() {
+    updates_are_golden(None);
+}
+
+#[test]
+fn updates_through_main_memory_are_optaxs_too() {
+    updates_are_golden(Some(Device::flex()));
+}
+
+fn updates_are_golden(host: Option<Device>) {
     let golden: Value = serde_json::from_str(GOLDEN).unwrap();
     assert_eq!(golden.as_object().unwrap().len(), 11);
     for (name, case) in golden.as_object().unwrap() {
         let case_config = &case["config"];
         let number = |list: &str, step: usize, or: f64| case_config[list][step].as_f64().unwrap_or(or);
         let mut params = tree(None, 1.0);
-        let mut optimizer = Optimizer::new(&config_of(case_config), &params).unwrap();
+        let mut optimizer = Optimizer::with_host(&config_of(case_config), &params, host.clone()).unwrap();
         for (step, expected) in case["log"].as_array().unwrap().iter().enumerate() {
             let gradients = tree(Some(step), number("gradient_factors", step, 1.0) as f32);
             let rate = RATES[(optimizer.count() as usize).min(3)];
@@ -109,6 +119,29 @@ fn updates_are_optaxs() {
             }
         }
     }
+}
+
+/// Hands gradients over in the order of a backward pass.
+fn feed(sink: &mut dyn GradSink, gradients: Params) {
+    let (decoder_norm, logits_dense) = (gradients.decoder_norm, gradients.logits_dense);
+    sink.head(HeadGradients { decoder_norm, logits_dense });
+    for (i, layer) in gradients.layers.into_iter().enumerate().rev() {
+        sink.layer(i, layer);
+    }
+    sink.embedding(gradients.embedding);
+}
+
+#[test]
+fn gradients_collected_in_main_memory_are_the_same_sums() {
+    let collected = |mut sink: Sink| {
+        (0..3).for_each(|step| feed(&mut sink, tree(Some(step), 1.0)));
+        sink.into_params().unwrap()
+    };
+    let (here, there) = (collected(Sink::new(None)), collected(Sink::new(Some(&Device::flex()))));
+    for ((path, here), (_, there)) in here.leaves().into_iter().zip(there.leaves()) {
+        assert_eq!(floats(here), floats(there), "{path}");
+    }
+    assert!(Sink::new(Some(&Device::flex())).into_params().is_none(), "nothing was handed over");
 }
 
 #[test]

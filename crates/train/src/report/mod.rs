@@ -71,7 +71,11 @@ const PLOTS: &[PlotSpec] = &[
         "Memory",
         "bytes",
         Scale::Linear,
-        &[("perf/host_memory_bytes", "resident"), ("perf/host_memory_peak_bytes", "peak")],
+        &[
+            ("perf/host_memory_bytes", "resident"),
+            ("perf/host_memory_peak_bytes", "peak"),
+            ("perf/device_memory_bytes", "tensors on the GPU"),
+        ],
     ),
     ("Padding", "share of a batch", Scale::Linear, &[("data/padding_share", "padding")]),
 ];

@@ -2,8 +2,9 @@
 
 use mt_data::Batch;
 use mt_model::batch::{BatchError, EPSILON, Rows};
-use mt_model::scan::Gradients;
 use mt_model::{BatchTensors, LossOutput, Model, Params};
+
+use crate::optim::Sink;
 
 /// Sums of the loss over a global batch (or over all batches of an evaluation).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,7 +48,7 @@ pub struct MicroBatches {
 /// The loss of `batch`, and the gradients of its mean in float32.
 ///
 /// Gradients of sums are added over the micro batches and divided by the weights of the global batch, so that they are those
-/// of one big batch, however its targets are spread.
+/// of one big batch, however its targets are spread. `sink` collects them.
 ///
 /// # Errors
 /// [`BatchError`]: the batch holds tokens or positions that the model doesn't know.
@@ -56,20 +57,17 @@ pub fn loss_and_gradients(
     batch: &Batch,
     micro: MicroBatches,
     dropout_seed: u64,
+    mut sink: Sink,
 ) -> Result<(LossSums, Params), BatchError> {
     let factor = 1.0 / (total_weights(batch, micro.count * micro.rows) + EPSILON);
     let mut sums = LossSums::default();
-    let mut gradients = Gradients::default();
     for i in 0..micro.count {
         let rows = rows(batch, i * micro.rows, micro.rows);
         let tensors = BatchTensors::new(&rows, model.config(), &model.device())?
             .with_dropout(model.config().dropout_rate, dropout_seed.wrapping_add(i as u64));
-        sums.add(&model.loss_and_gradients(&tensors, factor, &mut gradients));
+        sums.add(&model.loss_and_gradients(&tensors, factor, &mut sink));
     }
-    Ok((
-        sums,
-        gradients.into_params().expect("there is at least one micro batch, and each gives every gradient"),
-    ))
+    Ok((sums, sink.into_params().expect("there is at least one micro batch, and each gives every gradient")))
 }
 
 /// Targets that carry loss in the first `rows` rows.

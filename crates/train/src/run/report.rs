@@ -23,6 +23,8 @@ pub struct StepExtras {
     pub dropped: f64,
     /// Rows so far that couldn't be read (`skip_bad_rows`).
     pub skipped_rows: u64,
+    /// Bytes of tensors on the GPU after the step; none on the CPU.
+    pub device_bytes: Option<u64>,
 }
 
 /// All sinks of a run.
@@ -149,6 +151,9 @@ impl StepExtras {
             ("data/dropped_share", self.dropped),
             ("data/skipped_rows", self.skipped_rows as f64),
         ];
+        if let Some(bytes) = self.device_bytes {
+            scalars.push(("perf/device_memory_bytes", bytes as f64));
+        }
         if let Some(memory) = Memory::now() {
             scalars.push(("perf/host_memory_bytes", memory.resident as f64));
             scalars.push(("perf/host_memory_peak_bytes", memory.peak as f64));

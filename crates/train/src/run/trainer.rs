@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use mt_config::Config;
 use mt_data::{Batch, Batches, Loader};
-use mt_model::Model;
 use mt_model::profile::{Kind, span};
+use mt_model::{Model, device};
 use tracing::{info, warn};
 
 use super::checkpoints::Checkpoints;
@@ -135,9 +135,9 @@ impl Trainer<'_> {
         let Some(batch) = batch else { return Ok(false) };
         let data_wait = clock.elapsed();
 
-        let (loss, gradients) =
-            loss_and_gradients(&self.model, &batch, self.micro_batches(), self.dropout_seed(step))
-                .map_err(|source| RunError::Batch { step, source })?;
+        let (micro, seed, sink) = (self.micro_batches(), self.dropout_seed(step), self.optimizer.sink());
+        let (loss, gradients) = loss_and_gradients(&self.model, &batch, micro, seed, sink)
+            .map_err(|source| RunError::Batch { step, source })?;
         // As in MaxText the schedule counts updates, which fall behind the steps when some are skipped.
         let learning_rate = self.schedule.at(self.optimizer.count());
         let norms = {
@@ -209,6 +209,7 @@ impl Trainer<'_> {
             tokens_seen: stats.tokens,
             dropped: stats.dropped_share(),
             skipped_rows: stats.skipped_rows,
+            device_bytes: device::bytes_in_use(&self.model.device()),
         }
     }
 
