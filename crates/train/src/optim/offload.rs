@@ -21,7 +21,7 @@ const IN_FLIGHT: usize = 1;
 /// Where gradients are collected: beside the parameters, or in main memory.
 pub enum Sink {
     /// On the device.
-    Device(Gradients),
+    Device(Box<Gradients>),
     /// In main memory.
     Host(HostSink),
 }
@@ -30,7 +30,7 @@ impl Sink {
     /// A sink that moves what it's given to `host`, or one that leaves it where it is.
     pub(super) fn new(host: Option<&Device>) -> Self {
         match host {
-            None => Self::Device(Gradients::default()),
+            None => Self::Device(Box::default()),
             Some(host) => Self::Host(HostSink::new(host.clone())),
         }
     }
@@ -45,7 +45,7 @@ impl Sink {
 
     fn inner(&mut self) -> &mut dyn GradSink {
         match self {
-            Self::Device(gradients) => gradients,
+            Self::Device(gradients) => gradients.as_mut(),
             Self::Host(sink) => sink,
         }
     }
