@@ -21,6 +21,7 @@ use mt_config::{Config, OptType};
 use mt_model::ops::{adamw, create, elementwise};
 use mt_model::{Params, burn_dtype};
 use muon::Muon;
+use offload::Copier;
 use spikes::Spikes;
 use tracing::info;
 
@@ -47,8 +48,9 @@ pub struct Optimizer {
     adam: Adam,
     muon: Muon,
     spikes: Option<Spikes>,
-    /// Where moments live and updates run, if it isn't where the parameters are (`optimizer_memory_host_offload`).
-    host: Option<Device>,
+    /// Brings gradients and parameters to the moments, if these are in main memory and the parameters aren't
+    /// (`optimizer_memory_host_offload`).
+    copier: Option<Copier>,
 }
 
 /// How one parameter is updated.
@@ -126,7 +128,7 @@ impl Optimizer {
             spikes: config
                 .skip_step_on_spikes
                 .then(|| Spikes::new(config.skip_step_interval, config.skip_step_scaling_factor)),
-            host,
+            copier: host.map(Copier::new),
         })
     }
 
@@ -138,7 +140,7 @@ impl Optimizer {
 
     /// Where the gradients of a step are to be collected.
     pub fn sink(&self) -> Sink {
-        Sink::new(self.host.as_ref())
+        Sink::new(self.copier.as_ref())
     }
 
     /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
@@ -167,13 +169,13 @@ impl Optimizer {
             squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
         };
         let params = params.leaves_mut().into_iter().map(|(_, param)| param);
-        match &self.host {
+        match &self.copier {
             None => params.for_each(update),
-            Some(host) => {
+            Some(copier) => {
                 let places: Vec<&mut Tensor<2>> = params.collect();
                 let (old, places): (Vec<_>, Vec<_>) =
                     places.into_iter().map(|place| (take(place), place)).unzip();
-                let new = offload::convey(old, host, |mut param| {
+                let new = copier.convey(old, |mut param| {
                     update(&mut param);
                     param
                 });

@@ -1,22 +1,98 @@
 //! Moments in main memory, updates on the CPU (`optimizer_memory_host_offload`).
 //!
-//! Gradients leave the device while the backward pass goes on: each layer's are copied by a thread of their own as the next
-//! layer's are computed, and are added up and measured in main memory. The update can't begin before all are there, since
-//! clipping needs their global norm. Then each parameter comes from the device, is updated beside its moments and goes back,
-//! as on a conveyor: while one is updated the next one is on its way down and the one before on its way up.
+//! Gradients leave the device while the backward pass goes on: a thread copies each layer's to main memory, and adds up those of
+//! micro batches, as the next layer's are computed. The update can't begin before all are there, since clipping needs
+//! their global norm. Then each parameter comes from the device, is updated beside its moments and goes back; while one is
+//! updated the next one is on its way down.
 //!
-//! The device holds no moments, and gradients of a few layers only.
+//! The device holds no moments, and gradients of a few layers only. One thread copies for the whole run: each thread that
+//! touches a GPU gets a queue and a memory pool of its own there.
 
-use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use burn::tensor::{Device, Tensor};
 use mt_model::scan::{GradSink, Gradients, HeadGradients};
 use mt_model::{LayerParams, Params};
 
-/// Finished gradients that wait for the copying thread: a layer's, beside one that is being copied and one that is being made.
+/// What waits for the copying thread, beside what it copies: gradients of one layer, or one parameter.
 const IN_FLIGHT: usize = 1;
+const GONE: &str = "the copying thread ends with the optimizer, or by a panic that was reported";
+
+/// The thread that copies from the device to main memory.
+pub(super) struct Copier {
+    orders: SyncSender<Order>,
+}
+
+enum Order {
+    /// Add gradients to those collected so far.
+    Collect(Box<Part>),
+    /// Hand over what was collected, and start anew.
+    Finish(SyncSender<Gradients>),
+    /// Hand over tensors one by one.
+    Fetch(Vec<Tensor<2>>, SyncSender<Tensor<2>>),
+}
+
+/// What a backward pass hands over at a time.
+#[expect(clippy::large_enum_variant, reason = "orders hold it in a box")]
+enum Part {
+    Head(HeadGradients),
+    Layer(usize, LayerParams<Tensor<2>>),
+    Embedding(Tensor<2>),
+}
+
+impl Copier {
+    /// A thread that copies to `host`.
+    pub(super) fn new(host: Device) -> Self {
+        let (orders, arriving) = sync_channel(IN_FLIGHT);
+        thread::spawn(move || copy(arriving, &host));
+        Self { orders }
+    }
+
+    /// Calls `update` on each of `params` in turn, brought to main memory, and puts what it returns where the parameter came
+    /// from.
+    pub(super) fn convey(
+        &self,
+        params: Vec<Tensor<2>>,
+        mut update: impl FnMut(Tensor<2>) -> Tensor<2>,
+    ) -> Vec<Tensor<2>> {
+        let devices: Vec<Device> = params.iter().map(|param| param.device()).collect();
+        let (sender, arriving) = sync_channel(IN_FLIGHT);
+        self.orders.send(Order::Fetch(params, sender)).expect(GONE);
+        devices.iter().map(|device| update(arriving.recv().expect(GONE)).to_device(device)).collect()
+    }
+}
+
+fn copy(orders: Receiver<Order>, host: &Device) {
+    let mut gradients = Gradients::default();
+    for order in orders {
+        match order {
+            Order::Collect(part) => part.add_to(&mut gradients, host),
+            // An answer that nobody waits for any more belongs to a run that is being given up.
+            Order::Finish(answer) => drop(answer.send(std::mem::take(&mut gradients))),
+            Order::Fetch(tensors, answers) => {
+                for tensor in tensors {
+                    if answers.send(tensor.to_device(host)).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Part {
+    fn add_to(self, gradients: &mut Gradients, host: &Device) {
+        match self {
+            Self::Head(HeadGradients { decoder_norm, logits_dense }) => gradients.head(HeadGradients {
+                decoder_norm: decoder_norm.to_device(host),
+                logits_dense: logits_dense.map(|gradient| gradient.to_device(host)),
+            }),
+            Self::Layer(i, layer) => gradients.layer(i, layer.map(|gradient| gradient.to_device(host))),
+            Self::Embedding(gradient) => gradients.embedding(gradient.to_device(host)),
+        }
+    }
+}
 
 /// Where gradients are collected: beside the parameters, or in main memory.
 pub enum Sink {
@@ -26,12 +102,17 @@ pub enum Sink {
     Host(HostSink),
 }
 
+/// Sends gradients to the copying thread; waits while others are in flight.
+pub struct HostSink {
+    orders: SyncSender<Order>,
+}
+
 impl Sink {
-    /// A sink that moves what it's given to `host`, or one that leaves it where it is.
-    pub(super) fn new(host: Option<&Device>) -> Self {
-        match host {
+    /// A sink that hands what it's given to the copying thread, or one that leaves it where it is.
+    pub(super) fn new(copier: Option<&Copier>) -> Self {
+        match copier {
             None => Self::Device(Box::default()),
-            Some(host) => Self::Host(HostSink::new(host.clone())),
+            Some(copier) => Self::Host(HostSink { orders: copier.orders.clone() }),
         }
     }
 
@@ -39,114 +120,34 @@ impl Sink {
     pub fn into_params(self) -> Option<Params> {
         match self {
             Self::Device(gradients) => gradients.into_params(),
-            Self::Host(sink) => sink.finish().into_params(),
+            Self::Host(HostSink { orders }) => {
+                let (sender, answer) = sync_channel(1);
+                orders.send(Order::Finish(sender)).expect(GONE);
+                answer.recv().expect(GONE).into_params()
+            }
         }
     }
 
-    fn inner(&mut self) -> &mut dyn GradSink {
-        match self {
-            Self::Device(gradients) => gradients.as_mut(),
-            Self::Host(sink) => sink,
+    fn take(&mut self, part: Part) {
+        match (self, part) {
+            (Self::Host(sink), part) => sink.orders.send(Order::Collect(Box::new(part))).expect(GONE),
+            (Self::Device(gradients), Part::Head(head)) => gradients.head(head),
+            (Self::Device(gradients), Part::Layer(i, layer)) => gradients.layer(i, layer),
+            (Self::Device(gradients), Part::Embedding(embedding)) => gradients.embedding(embedding),
         }
     }
 }
 
 impl GradSink for Sink {
     fn head(&mut self, gradients: HeadGradients) {
-        self.inner().head(gradients);
+        self.take(Part::Head(gradients));
     }
 
     fn layer(&mut self, i: usize, gradients: LayerParams<Tensor<2>>) {
-        self.inner().layer(i, gradients);
+        self.take(Part::Layer(i, gradients));
     }
 
     fn embedding(&mut self, gradient: Tensor<2>) {
-        self.inner().embedding(gradient);
+        self.take(Part::Embedding(gradient));
     }
-}
-
-/// What a backward pass hands over at a time.
-enum Part {
-    Head(HeadGradients),
-    Layer(usize, LayerParams<Tensor<2>>),
-    Embedding(Tensor<2>),
-}
-
-/// Sends gradients to a thread that copies them to main memory and adds them up.
-pub struct HostSink {
-    parts: SyncSender<Part>,
-    copying: JoinHandle<Gradients>,
-}
-
-impl HostSink {
-    fn new(host: Device) -> Self {
-        let (parts, arriving) = sync_channel(IN_FLIGHT);
-        Self { parts, copying: thread::spawn(move || collect(arriving, &host)) }
-    }
-
-    /// Hands a part over; waits while others are in flight.
-    fn send(&mut self, part: Part) {
-        // The thread goes only when it panics; `finish` hands that on.
-        let _ = self.parts.send(part);
-    }
-
-    fn finish(self) -> Gradients {
-        drop(self.parts);
-        self.copying.join().unwrap_or_else(|panic| resume_unwind(panic))
-    }
-}
-
-fn collect(parts: Receiver<Part>, host: &Device) -> Gradients {
-    let mut gradients = Gradients::default();
-    for part in parts {
-        match part {
-            Part::Head(HeadGradients { decoder_norm, logits_dense }) => gradients.head(HeadGradients {
-                decoder_norm: decoder_norm.to_device(host),
-                logits_dense: logits_dense.map(|gradient| gradient.to_device(host)),
-            }),
-            Part::Layer(i, layer) => gradients.layer(i, layer.map(|gradient| gradient.to_device(host))),
-            Part::Embedding(gradient) => gradients.embedding(gradient.to_device(host)),
-        }
-    }
-    gradients
-}
-
-impl GradSink for HostSink {
-    fn head(&mut self, gradients: HeadGradients) {
-        self.send(Part::Head(gradients));
-    }
-
-    fn layer(&mut self, i: usize, gradients: LayerParams<Tensor<2>>) {
-        self.send(Part::Layer(i, gradients));
-    }
-
-    fn embedding(&mut self, gradient: Tensor<2>) {
-        self.send(Part::Embedding(gradient));
-    }
-}
-
-/// Calls `update` on each of `params` in turn, brought to `host`, and puts what it returns on the device that the parameter
-/// came from.
-pub(super) fn convey(
-    params: Vec<Tensor<2>>,
-    host: &Device,
-    mut update: impl FnMut(Tensor<2>) -> Tensor<2>,
-) -> Vec<Tensor<2>> {
-    let devices: Vec<Device> = params.iter().map(|param| param.device()).collect();
-    thread::scope(|scope| {
-        let (down, arrived) = sync_channel(IN_FLIGHT);
-        let (up, updated) = sync_channel::<Tensor<2>>(IN_FLIGHT);
-        // A stage ends when the next one is gone; its panic is handed on below.
-        scope.spawn(move || params.into_iter().try_for_each(|param| down.send(param.to_device(host))));
-        let back = scope.spawn(move || -> Vec<Tensor<2>> {
-            updated.into_iter().zip(&devices).map(|(param, device)| param.to_device(device)).collect()
-        });
-        for param in arrived {
-            if up.send(update(param)).is_err() {
-                break;
-            }
-        }
-        drop(up);
-        back.join().unwrap_or_else(|panic| resume_unwind(panic))
-    })
 }

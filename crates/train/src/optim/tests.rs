@@ -137,11 +137,12 @@ fn gradients_collected_in_main_memory_are_the_same_sums() {
         (0..3).for_each(|step| feed(&mut sink, tree(Some(step), 1.0)));
         sink.into_params().unwrap()
     };
-    let (here, there) = (collected(Sink::new(None)), collected(Sink::new(Some(&Device::flex()))));
+    let copier = Copier::new(Device::flex());
+    let (here, there) = (collected(Sink::new(None)), collected(Sink::new(Some(&copier))));
     for ((path, here), (_, there)) in here.leaves().into_iter().zip(there.leaves()) {
         assert_eq!(floats(here), floats(there), "{path}");
     }
-    assert!(Sink::new(Some(&Device::flex())).into_params().is_none(), "nothing was handed over");
+    assert!(Sink::new(Some(&copier)).into_params().is_none(), "what was collected is handed over once");
 }
 
 #[test]
