@@ -5,6 +5,7 @@ use mt_config::Activation;
 
 use super::Step;
 use crate::batch;
+use crate::ops::rms_norm::in_groups;
 use crate::ops::{attention, elementwise, glu, linear, rms_norm, rope};
 use crate::vjp::{Op, Reads, Value};
 
@@ -65,9 +66,7 @@ pub(super) struct RmsNorm {
 impl Op for RmsNorm {
     fn forward(&self, inputs: Vec<Tensor<2>>) -> Value {
         let [x, scale] = operands(inputs);
-        let shape = x.dims();
-        let groups = in_groups(x, scale.dims()[1]);
-        rms_norm::forward(groups, scale, self.epsilon).reshape(shape).into()
+        rms_norm::by_groups(x, scale, self.epsilon).into()
     }
 
     fn reads(&self) -> Reads {
@@ -81,12 +80,6 @@ impl Op for RmsNorm {
         let (dx, dscale) = rms_norm::backward(in_groups(x, width), scale, self.epsilon, in_groups(dy, width));
         vec![dx.reshape(shape), dscale]
     }
-}
-
-/// `[tokens, groups * width]` as `[tokens * groups, width]`.
-fn in_groups(x: Tensor<2>, width: usize) -> Tensor<2> {
-    let [tokens, features] = x.dims();
-    x.reshape([tokens * features / width, width])
 }
 
 /// Input `x`, `[tokens, heads * D]`.

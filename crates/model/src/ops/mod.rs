@@ -13,6 +13,7 @@ pub mod adamw;
 pub mod attention;
 pub mod create;
 pub mod cross_entropy;
+pub mod decode_attention;
 pub mod elementwise;
 pub mod embedding;
 pub mod engine;
@@ -21,6 +22,7 @@ pub mod linear;
 pub mod memory;
 pub mod rms_norm;
 pub mod rope;
+pub mod weight;
 
 pub(crate) mod gemm;
 pub(crate) mod real;

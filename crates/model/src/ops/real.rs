@@ -53,3 +53,30 @@ impl Real for bf16 {
         if value.is_finite() { dithered } else { Self::from_f32(value) }
     }
 }
+
+/// What kernels of decoding read: widened on the way into registers.
+pub(crate) trait Stored: Pod + Send + Sync {
+    /// Widens, exactly.
+    fn widen(self) -> f32;
+}
+
+impl Stored for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+impl Stored for bf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        Real::to_f32(self)
+    }
+}
+
+impl Stored for i8 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from(self)
+    }
+}

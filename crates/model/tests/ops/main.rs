@@ -5,9 +5,11 @@ mod common;
 
 mod adamw;
 mod cross_entropy;
+mod decode_attention;
 mod elementwise;
 mod embedding;
 mod glu;
 mod linear;
 mod rms_norm;
 mod rope;
+mod weight;
