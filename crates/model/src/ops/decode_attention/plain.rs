@@ -17,6 +17,7 @@ pub(super) struct Cache {
 
 /// Vectors of all heads and positions.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are two of them per layer")]
 enum Vectors {
     /// `[sequence, kv head, position, head_dim]`
     Float(Tensor<4>),
