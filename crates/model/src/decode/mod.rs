@@ -68,6 +68,14 @@ impl Decoder {
         self.embedding.device()
     }
 
+    /// Bytes of all weights.
+    pub fn weight_bytes(&self) -> usize {
+        let layers = self.layers.iter().flat_map(|layer| layer.as_ref().into_vec());
+        let rest = [&self.embedding, &self.decoder_norm]
+            .map(|tensor| tensor.dims().iter().product::<usize>() * tensor.dtype().size());
+        layers.map(Weight::bytes).sum::<usize>() + self.head.bytes() + rest.iter().sum::<usize>()
+    }
+
     /// What a cache stores unless it is quantized: the compute type.
     pub fn float_storage(&self) -> Storage {
         Storage::Float(burn_dtype(self.config.dtype))

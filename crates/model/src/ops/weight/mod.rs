@@ -30,6 +30,13 @@ impl Weight {
         }
     }
 
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Float(w) => w.dims().iter().product::<usize>() * w.dtype().size(),
+        }
+    }
+
     /// `x: [T, I]` -> `[T, O]` of x's type. Sums run in float32.
     pub fn product(&self, x: Tensor<2>) -> Tensor<2> {
         match self {
