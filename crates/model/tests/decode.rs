@@ -4,9 +4,10 @@
 mod support;
 
 use burn::tensor::{DType as BurnDType, Tensor};
-use mt_config::{DType, KvQuantAxis, ModelConfig};
+use mt_config::{DType, KvQuantAxis, ModelConfig, Quantization};
 use mt_model::decode::{Decoder, Session, Storage};
 use mt_model::ops::decode_attention::quantize;
+use mt_model::ops::quantized;
 use support::cases::{configurations, model};
 use support::npz::{Npz, golden};
 use support::{Packed, relative_l2, small, values};
@@ -137,6 +138,62 @@ fn int8_caches_are_small_and_close() {
             assert_eq!((float_bytes, bytes), (4 * elements, elements + 2 * scales), "{name}, {axis:?}");
         }
     }
+}
+
+/// Weights of the layers in int8 and int4: the logits' distance from those of float weights, and the bytes.
+#[test]
+fn quantized_weights_are_small_and_close() {
+    let base = small();
+    let sequences = sequences(&base);
+    let logits = |quantization: Quantization| {
+        let config = ModelConfig { quantization, ..base.clone() };
+        let decoder = Decoder::new(config.clone(), model(&config).params);
+        let mut logits = Vec::new();
+        feed(&decoder, decoder.float_storage(), &sequences, |_, _, row| logits.extend(row));
+        (logits, decoder.weight_bytes())
+    };
+    let (exact, bytes) = logits(Quantization::Off);
+    // Two layers of 64 x 64 twice, 64 x 32 twice and 64 x 128 three times, and a float32 scale for each output.
+    let (kernels, outputs) =
+        (2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128), 2 * (64 + 32 + 32 + 64 + 128 + 128 + 64));
+    // Rows of 4 bits are padded to 128 columns, here to twice their length but for the two of 128.
+    let int4 = 2 * (2 * 64 * 64 + 2 * 64 * 64 + 2 * 64 * 64 + 128 * 64);
+    for (quantization, bound, integers) in
+        [(Quantization::Int8w, 0.02, kernels), (Quantization::Int4w, 0.3, int4)]
+    {
+        let (found, smaller) = logits(quantization);
+        let error = relative_l2(&found, &exact);
+        assert!(error < bound, "{quantization:?}: logits are off by {error}");
+        assert_eq!(smaller, bytes - 4 * kernels + integers + 4 * outputs, "{quantization:?}");
+    }
+}
+
+/// Decoding a model that trains quantized computes the same quantized products; int8 scales belong to a token, so a cache changes
+/// nothing.
+#[test]
+fn int8_recipe_decodes_as_it_trains() {
+    let config = ModelConfig { quantization: Quantization::Int8, ..small() };
+    let sequences = sequences(&config);
+    let expected = full(&config, &sequences);
+    let decoder = Decoder::new(config.clone(), model(&config).params);
+    feed(&decoder, decoder.float_storage(), &sequences, |s, t, logits| {
+        let error = relative_l2(&logits, &expected[s][t]);
+        assert!(error < 1e-2, "sequence {s}, position {t}: off by {error}");
+    });
+}
+
+/// AQT's int8 product, computed by MaxText.
+#[test]
+fn int8_products_are_maxtexts() {
+    let Some(path) = golden("aqt_int8_dot.npz") else { return };
+    let npz = Npz::open(&path);
+    let (x, w) = (npz.get("x"), npz.get("w"));
+    let [batch, seq, inputs] = x.shape[..] else { panic!("{:?}", x.shape) };
+    let x = support::tensor(x.values.clone(), [batch * seq, inputs]);
+    let w = support::tensor(w.values.clone(), [inputs, w.shape[1]]);
+    let y = quantized::forward(x, w, quantized::Recipe::Int8);
+    let error = relative_l2(&values(&y), &npz.get("y").values);
+    assert!(error < 1e-6, "off by {error}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use mt_config::{Activation, Activations, ModelConfig};
 
 use super::operations::{Add, AddBias, Attention, Dropout, Glu, Linear, RmsNorm, Rope, Scale};
 use super::{Ops, Step, decoder_layer};
+use crate::ops::quantized::Recipe;
 use crate::params::LayerParams;
 use crate::vjp::{Tape, Var};
 
@@ -38,7 +39,7 @@ impl Ops for Recorder<'_, '_> {
     }
 
     fn linear(&mut self, x: Var, kernel: &Var, bias: Option<&Var>) -> Var {
-        let y = self.tape.push(Linear, &[x, *kernel]);
+        let y = self.tape.push(Linear { recipe: Recipe::of(self.step.config.quantization) }, &[x, *kernel]);
         match bias {
             Some(bias) => self.tape.push(AddBias, &[y, *bias]),
             None => y,

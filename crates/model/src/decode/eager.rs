@@ -5,8 +5,9 @@ use mt_config::{Activation, ModelConfig};
 
 use crate::block::{Ops, Step};
 use crate::ops::decode_attention::{Cache, Slot};
+use crate::ops::quantized::Recipe;
 use crate::ops::weight::Weight;
-use crate::ops::{attention, elementwise, glu, linear, rms_norm, rope};
+use crate::ops::{attention, elementwise, glu, linear, quantized, rms_norm, rope};
 
 /// What is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,10 @@ impl Ops for Eager<'_> {
     }
 
     fn linear(&mut self, x: Tensor<2>, kernel: &Weight, bias: Option<&Weight>) -> Tensor<2> {
-        let y = kernel.product(x);
+        let y = match Recipe::of(self.step.config.quantization) {
+            None => kernel.product(x),
+            Some(recipe) => quantized::forward(x, kernel.float(), recipe),
+        };
         match bias {
             Some(bias) => linear::add_bias(y, bias.float()),
             None => y,

@@ -9,16 +9,16 @@ mod eager;
 mod sampling;
 
 use burn::tensor::{Device, Tensor};
-use mt_config::{DType, ModelConfig};
+use mt_config::{DType, ModelConfig, Quantization};
 
 use self::eager::{Eager, Reader};
 use crate::batch::{BatchError, BatchTensors, Rows};
 use crate::block::{Step, decoder_layer};
 use crate::loss;
 use crate::ops::decode_attention::{Cache, Shape, Slot};
-use crate::ops::weight::Weight;
+use crate::ops::weight::{Bits, Weight};
 use crate::ops::{attention, elementwise, rms_norm, rope};
-use crate::params::{LayerParams, Params};
+use crate::params::{LAYER_NAMES, LayerParams, Params};
 use crate::profile::{Kind, span};
 use crate::{burn_dtype, scan};
 
@@ -38,15 +38,25 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes the weights of a model and casts them, once, to the types in which they are multiplied.
+    /// Takes the weights of a model and casts them, once, to the types in which they are multiplied; the kernels of the layers
+    /// become integers with `quantization` int8w or int4w.
     pub fn new(config: ModelConfig, params: Params) -> Self {
         let device = params.embedding.device();
         let dtype = burn_dtype(config.dtype);
         let head = elementwise::cast(loss::head_matrix(&params), loss::head_dtype(&config, &params));
-        let layers = params
-            .layers
-            .into_iter()
-            .map(|layer| layer.map(|parameter| Weight::Float(elementwise::cast(parameter, dtype))));
+        let bits = match config.quantization {
+            Quantization::Int8w => Some(Bits::Eight),
+            Quantization::Int4w => Some(Bits::Four),
+            _ => None,
+        };
+        let weight = |(name, parameter): (&str, Tensor<2>)| {
+            let parameter = elementwise::cast(parameter, dtype);
+            match bits {
+                Some(bits) if name.ends_with("kernel") => Weight::quantized(parameter, bits),
+                _ => Weight::Float(parameter),
+            }
+        };
+        let layers = params.layers.into_iter().map(|layer| LAYER_NAMES.zip(layer).map(weight));
         Self {
             layers: layers.collect(),
             embedding: elementwise::cast(params.embedding, dtype),

@@ -20,6 +20,7 @@ pub mod engine;
 pub mod glu;
 pub mod linear;
 pub mod memory;
+pub mod quantized;
 pub mod rms_norm;
 pub mod rope;
 pub mod weight;

@@ -10,6 +10,7 @@ mod elementwise;
 mod embedding;
 mod glu;
 mod linear;
+mod quantized;
 mod rms_norm;
 mod rope;
 mod weight;

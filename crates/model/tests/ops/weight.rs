@@ -1,6 +1,6 @@
 use burn::tensor::DType;
 use mt_model::ops::linear;
-use mt_model::ops::weight::Weight;
+use mt_model::ops::weight::{Bits, Weight};
 
 use crate::common::*;
 
@@ -56,4 +56,54 @@ fn rows_and_threads_do_not_change_results() {
         &Matrix::of(linear::forward(x.f32(), w.f32())),
         1e-5,
     );
+}
+
+/// A column's largest magnitude, and what is rounded to which of the integers.
+fn rounded(w: &Matrix, bits: Bits) -> Matrix {
+    let (bound, most) = if bits == Bits::Eight { (127.5f32, 127.0f32) } else { (7.5, 7.0) };
+    let max: Vec<f32> =
+        (0..w.cols).map(|c| (0..w.rows).fold(0.0, |m: f32, r| m.max(w.at(r, c).abs() as f32))).collect();
+    Matrix::new(w.rows, w.cols, |r, c| {
+        let q = (w.at(r, c) as f32 * (bound / max[c])).round_ties_even().clamp(-most, most);
+        f64::from(q) * f64::from(max[c] / bound)
+    })
+}
+
+#[test]
+fn integers_match_float64() {
+    let mut random = Random::new(23);
+    for [t, i, o] in SHAPES {
+        let (x, w) = (random.matrix(t, i), random.matrix(i, o));
+        for bits in [Bits::Eight, Bits::Four] {
+            let weight = Weight::quantized(w.f32(), bits);
+            let expected = product(&x, &rounded(&w, bits));
+            let name = format!("{bits:?} {t} x {i} x {o}");
+            assert_close(&name, &Matrix::of(weight.product(x.f32())), &expected, 1e-5);
+            let (y, x) = (weight.product(x.bf16()), Matrix::of(x.bf16()));
+            assert_eq!(y.dtype(), DType::BF16);
+            assert_close(&name, &Matrix::of(y), &product(&x, &rounded(&w, bits)), BF16 + 1e-5);
+        }
+    }
+}
+
+/// A quarter and about an eighth of float32, and the scales. On other devices the numbers are the same.
+#[test]
+fn integers_are_small_everywhere_the_same_and_zeros_stay() {
+    let mut random = Random::new(24);
+    let (x, w) = (random.matrix(2, 96), random.matrix(96, 256));
+    let bytes = |bits| Weight::quantized(w.f32(), bits).bytes();
+    assert_eq!((bytes(Bits::Eight), bytes(Bits::Four)), (96 * 256 + 4 * 256, 96 * 128 + 4 * 256));
+    let device = burn::tensor::Device::flex().autodiff();
+    for bits in [Bits::Eight, Bits::Four] {
+        let there = Weight::quantized(w.on(DType::F32, &device), bits).product(x.on(DType::F32, &device));
+        assert_close(
+            "device",
+            &Matrix::of(there),
+            &Matrix::of(Weight::quantized(w.f32(), bits).product(x.f32())),
+            1e-5,
+        );
+        let zeros = Weight::quantized(Matrix::new(96, 3, |_, _| 0.0).f32(), bits);
+        assert_eq!(Matrix::of(zeros.product(x.f32())), Matrix::new(2, 3, |_, _| 0.0));
+        assert_thread_independent("weight", || vec![Weight::quantized(w.f32(), bits).product(x.f32())]);
+    }
 }
