@@ -13,6 +13,7 @@ fn losses(quantization: &str) -> Vec<f64> {
         .on_text()
         .with("steps", &STEPS.to_string())
         .with("dtype", "bfloat16")
+        .with("learning_rate", "3e-3")
         .with("enable_checkpointing", "false")
         .with("quantization", quantization);
     bench.run(&[]).expect(0);
@@ -22,22 +23,22 @@ fn losses(quantization: &str) -> Vec<f64> {
     losses
 }
 
-/// Every step sees the same batch in all runs, so losses can be compared one by one.
+/// Every step sees the same batch in all runs, so losses can be compared one by one. Where the loss falls fast a step more or less
+/// matters, so what is bounded is the mean distance over all steps, and that of the means of the last 50.
 #[test]
 fn quantized_curves_stay_near_bfloat16s() {
     let exact = losses("\"\"");
     assert!(exact[STEPS - 1] < 0.6 * exact[0], "the model learns: {} to {}", exact[0], exact[STEPS - 1]);
-    for (quantization, bound) in [("int8", 0.05), ("fp8", 0.05), ("nanoo_fp8", 0.05)] {
+    for (quantization, all, last) in [("int8", 0.03, 0.01), ("fp8", 0.03, 0.01), ("nanoo_fp8", 0.03, 0.01)] {
         let found = losses(quantization);
         let distances = found.iter().zip(&exact).map(|(found, exact)| (found - exact).abs());
-        let (worst, mean) = (distances.clone().fold(0.0, f64::max), distances.sum::<f64>() / STEPS as f64);
-        eprintln!(
-            "{quantization}: worst {worst:.4}, mean {mean:.4}, last {:.4} and {:.4}",
-            found[STEPS - 1],
-            exact[STEPS - 1]
-        );
-        assert!(worst > 0.0, "{quantization} changes nothing");
-        assert!(worst < bound, "{quantization}: a loss is off by {worst}, the mean is {mean}");
+        let distance = distances.sum::<f64>() / STEPS as f64;
+        let tail = |losses: &[f64]| losses[STEPS - 50..].iter().sum::<f64>() / 50.0;
+        let end = (tail(&found) - tail(&exact)).abs();
+        eprintln!("{quantization}: {distance:.4} over all steps, {end:.4} over the last");
+        assert!(distance > 0.0, "{quantization} changes nothing");
+        assert!(distance < all, "{quantization}: losses are off by {distance} in the mean");
+        assert!(end < last, "{quantization}: the last losses are off by {end}");
     }
 }
 

@@ -58,9 +58,19 @@ impl Real for bf16 {
 pub(crate) trait Stored: Pod + Send + Sync {
     /// Widens, exactly.
     fn widen(self) -> f32;
+
+    /// The values when they are float32 already.
+    fn as_floats(_values: &[Self]) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl Stored for f32 {
+    #[inline(always)]
+    fn as_floats(values: &[Self]) -> Option<&[f32]> {
+        Some(values)
+    }
+
     #[inline(always)]
     fn widen(self) -> f32 {
         self

@@ -162,8 +162,8 @@ fn threads_do_not_change_results() {
 /// int8 takes half of bfloat16's memory and the scales, wherever the cache lives.
 #[test]
 fn bytes() {
-    let case = Case::new(spec(4, 2, 16), [5, 7]);
-    let (positions, width) = (2 * 10, 2 * 16);
+    let case = Case::new(spec(4, 2, 16), [5, 29]);
+    let (positions, width) = (2 * 32, 2 * 16);
     let bytes = |storage| case.cache(storage, DType::F32, &Device::flex()).bytes();
     let bf16 = bytes(Storage::Float(DType::BF16));
     assert_eq!((bytes(FLOAT), bf16), (2 * 4 * positions * width, 2 * 2 * positions * width));
