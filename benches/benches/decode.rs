@@ -109,8 +109,11 @@ fn model(rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// What is measured: its name, the bytes that it reads and how to do it once.
+type Run<'a> = (String, usize, Box<dyn FnMut() + 'a>);
+
 /// Prints the median times of all, and their speed against the first.
-fn compare(mut runs: Vec<(String, usize, Box<dyn FnMut() + '_>)>, rounds: usize) {
+fn compare(mut runs: Vec<Run<'_>>, rounds: usize) {
     let mut times = vec![Vec::new(); runs.len()];
     for round in 0..rounds + 1 {
         for ((_, _, run), times) in runs.iter_mut().zip(&mut times) {

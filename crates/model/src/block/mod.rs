@@ -1,4 +1,4 @@
-//! Decoder layers. A block is a file with a function from the layer's input to its output, in terms of [`Ops`]; it says
+//! Decoder layers. A block is a file with a function from the layer's input to its output, in terms of `Ops`; it says
 //! nothing about gradients, caches, memory or devices.
 
 mod llama;

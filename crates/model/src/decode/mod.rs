@@ -3,7 +3,8 @@
 //! A [`Decoder`] is a model prepared for reading: its weights in the type in which they are multiplied. A [`Session`] is a batch of
 //! sequences that grow. Prompts are laid end to end and go through the layers as one packed row of documents, with the
 //! training's attention kernel and no padding; their keys and values fill the cache. After that each step takes one token of
-//! each sequence that still grows. Layers are those of training ([`block`](crate::block)), under another [`Ops`](crate::block::Ops).
+//! each sequence that still grows. Layers are those of training ([`block`](crate::block)), computed at once instead of
+//! being recorded.
 
 mod eager;
 mod sampling;

@@ -19,8 +19,10 @@
 //! its weight, so no float copy of the cache is ever made.
 
 mod cpu;
+mod kernels;
 mod plain;
 mod quantize;
+mod store;
 
 use burn::tensor::{DType, Device, Tensor};
 use mt_config::KvQuantAxis;

@@ -1,7 +1,7 @@
 //! Weights as decoding stores them, and products with few rows of activations.
 //!
 //! A decoded token reads every weight once and computes little with it, so what counts is bytes. A product with at most
-//! [`FEW`] rows streams the matrix as it is stored, without packing it; one with more rows, as a prompt's, widens it and is an
+//! 8 rows streams the matrix as it is stored, without packing it; one with more rows, as a prompt's, widens it and is an
 //! ordinary product.
 //!
 //! Weights in int8 (`quantization: int8w`) and int4 (`int4w`) have one scale per output, as MaxText's AQT gives them:
@@ -45,7 +45,7 @@ pub enum Bits {
 pub struct Integers {
     bits: Bits,
     dims: [usize; 2],
-    /// `[in, out]` by rows; of 4 bits, a row is padded to whole blocks ([`cpu`]).
+    /// `[in, out]` by rows; of 4 bits, a row is padded to whole blocks (`cpu.rs`).
     values: Vec<i8>,
     /// `[out]`
     scales: Vec<f32>,
