@@ -168,6 +168,7 @@ impl Config {
             use_iota_embed: self.use_iota_embed,
             dtype: self.dtype,
             weight_dtype: self.weight_dtype,
+            quantization: self.quantization,
             float32_qk_product: self.float32_qk_product,
             float32_logits: self.float32_logits,
             logits_dot_in_fp32: self.logits_dot_in_fp32,

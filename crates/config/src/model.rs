@@ -1,5 +1,7 @@
 //! What the model room needs to know, resolved: the one place where model shapes live.
 
+use crate::keys::choices::Quantization;
+
 /// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DType {
@@ -169,6 +171,8 @@ pub struct ModelConfig {
     pub dtype: DType,
     /// Stored weights' dtype.
     pub weight_dtype: DType,
+    /// Matrix products of the decoder layers.
+    pub quantization: Quantization,
     /// Query-key products in float32.
     pub float32_qk_product: bool,
     /// Attention softmax in float32.

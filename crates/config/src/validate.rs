@@ -291,6 +291,9 @@ impl Checks<'_> {
         self.require(!c.quantize_kvcache || c.kv_quant_axis != KvQuantAxis::Unset, "kv_quant_axis", || {
             "`quantize_kvcache: true` needs dkv or heads_and_dkv".to_owned()
         });
+        self.require(!c.quantize_kvcache || c.kv_quant_dtype == KvQuantDtype::Int8, "kv_quant_dtype", || {
+            "a quantized cache holds int8 values in this build".to_owned()
+        });
         let nucleus =
             matches!(c.decode_sampling_strategy, SamplingStrategy::Nucleus | SamplingStrategy::Composite);
         let mass = c.decode_sampling_nucleus_p;

@@ -24,6 +24,6 @@ pub use iterator::Batches;
 pub use loader::Loader;
 pub use order::Shard;
 pub use profile::{Profile, profile};
-pub use setup::{eval_batches, train_batches};
+pub use setup::{eval_batches, tokenizer_of, train_batches};
 pub use stats::Stats;
 pub use tokenizer::Tokenizer;

@@ -277,6 +277,16 @@ fn setting(key: &'static str, reason: &str) -> DataError {
     DataError::Setting { key, reason: reason.into() }
 }
 
+/// The tokenizer of the configuration, for text that isn't training data.
+///
+/// # Errors
+/// As for [`train_batches`]. Where the data is token ids, the tokenizer is one that refuses text.
+pub fn tokenizer_of(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
+    let tokenizer = load_tokenizer(config)?;
+    check_vocabulary(config, tokenizer.as_ref())?;
+    Ok(tokenizer)
+}
+
 /// The tokenizer that the configuration names; none is needed where the data is token ids.
 pub(crate) fn load_tokenizer(config: &Config) -> Result<Arc<dyn Tokenizer>, DataError> {
     let is_named =

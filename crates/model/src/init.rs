@@ -50,6 +50,18 @@ pub fn init(config: &ModelConfig, device: &Device) -> Params {
     }
 }
 
+/// Parameters of the same shapes and types, all 0: what a checkpoint is read into.
+pub fn zeros(config: &ModelConfig, device: &Device) -> Params {
+    let zeros = |shape| create::zeros(shape, burn_dtype(config.weight_dtype), device);
+    let (v, e) = (config.vocab_size, config.emb_dim);
+    Params {
+        embedding: zeros([v, e]),
+        layers: (0..config.num_decoder_layers).map(|_| layer_matrices(config).map(zeros)).collect(),
+        decoder_norm: zeros([1, e]),
+        logits_dense: (!config.logits_via_embedding).then(|| zeros([e, v])),
+    }
+}
+
 /// A kernel's, by the number of inputs that it sums over.
 fn kernel(config: &ModelConfig, fan_in: usize) -> Distribution {
     Distribution::Truncated((config.dense_init_scale / fan_in as f64).sqrt())

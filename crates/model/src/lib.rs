@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod block;
+pub mod decode;
 pub mod device;
 pub mod init;
 pub mod loss;

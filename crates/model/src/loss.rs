@@ -50,7 +50,12 @@ pub(crate) struct HeadBackward {
 ///
 /// `use_iota_embed` needs no code: a product with one-hot rows adds zeros to the row that a gather copies.
 pub(crate) fn embed(config: &ModelConfig, params: &Params, batch: &BatchTensors) -> Tensor<2> {
-    let x = elementwise::cast(embedding::forward(&batch.inputs, &params.embedding), burn_dtype(config.dtype));
+    embed_tokens(config, &params.embedding, batch)
+}
+
+/// [`embed`] by an embedding `[V, E]`.
+pub(crate) fn embed_tokens(config: &ModelConfig, table: &Tensor<2>, batch: &BatchTensors) -> Tensor<2> {
+    let x = elementwise::cast(embedding::forward(&batch.inputs, table), burn_dtype(config.dtype));
     with_dropout(batch, x, "embedding")
 }
 
@@ -109,6 +114,28 @@ pub(crate) fn head_and_backward(
 pub(crate) fn logits(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
     let y = normed(config, params, batch, x);
     cross_entropy::logits(y, output_head(params), &spec(config))
+}
+
+/// Logits from the products of the normed outputs with the head's matrix, `[tokens, V]`: float32, scaled and capped.
+pub(crate) fn logits_of_products(config: &ModelConfig, products: Tensor<2>) -> Tensor<2> {
+    cross_entropy::logits_of_products(products, &spec(config))
+}
+
+/// The output head's matrix as decoding multiplies it, `[E, V]`.
+pub(crate) fn head_matrix(params: &Params) -> Tensor<2> {
+    match output_head(params) {
+        cross_entropy::Head::Dense(kernel) => kernel,
+        cross_entropy::Head::Embedding(table) => elementwise::transposed(table),
+    }
+}
+
+/// The element type in which decoding keeps [`head_matrix`]: the product's, or the narrower one that a tied head has anyway.
+pub(crate) fn head_dtype(config: &ModelConfig, params: &Params) -> DType {
+    match (&params.logits_dense, config.logits_dot_in_fp32) {
+        (None, _) => TIED_HEAD,
+        (Some(_), true) => DType::F32,
+        (Some(_), false) => burn_dtype(config.dtype),
+    }
 }
 
 /// The output head's matrix: `logits_dense`, or the embedding rounded to [`TIED_HEAD`].

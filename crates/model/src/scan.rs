@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use mt_config::ModelConfig;
 
 use crate::batch::BatchTensors;
-use crate::block::{Step, decoder_layer};
+use crate::block::{Step, record_layer};
 use crate::init::init;
 use crate::loss::{self, LossOutput};
 use crate::ops::{attention, elementwise, rope};
@@ -58,16 +58,7 @@ impl Model {
     pub fn with_params(config: ModelConfig, params: Params) -> Self {
         let device = params.embedding.device();
         let rope = rope::Table::new(&config.rope, config.head_dim, config.max_target_length, &device);
-        let attention = attention::Spec {
-            num_query_heads: config.num_query_heads,
-            num_kv_heads: config.num_kv_heads,
-            head_dim: config.head_dim,
-            soft_cap: config.attn_logits_soft_cap,
-            window: config.sliding_window_size,
-            kernel: config.attention,
-            float32_logits: config.float32_logits,
-            float32_qk_product: config.float32_qk_product,
-        };
+        let attention = attention_spec(&config);
         Self { config, params, rope, attention }
     }
 
@@ -156,12 +147,26 @@ impl Model {
         let mut tape = Tape::new(Rc::clone(meter));
         let x = tape.leaf(x);
         let params = self.params.layers[i].as_ref().map(|parameter| tape.leaf(parameter.clone()));
-        decoder_layer(&mut tape, step, i, x, &params);
+        record_layer(&mut tape, step, i, x, &params);
         tape
     }
 
     fn step<'a>(&'a self, batch: &'a BatchTensors) -> Step<'a> {
         Step { config: &self.config, batch, rope: &self.rope, attention: &self.attention }
+    }
+}
+
+/// Heads and numerics of attention.
+pub(crate) fn attention_spec(config: &ModelConfig) -> attention::Spec {
+    attention::Spec {
+        num_query_heads: config.num_query_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        soft_cap: config.attn_logits_soft_cap,
+        window: config.sliding_window_size,
+        kernel: config.attention,
+        float32_logits: config.float32_logits,
+        float32_qk_product: config.float32_qk_product,
     }
 }
 

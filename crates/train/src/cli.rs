@@ -43,20 +43,19 @@ pub struct Cli {
 impl Cli {
     /// Reads the arguments of the process, the program's name first. Ends it after `--help`, `--version` and mistakes.
     pub fn of(arguments: impl IntoIterator<Item = String>) -> Self {
-        Self::parse_from(Self::plain(arguments))
+        Self::parse_from(plain::<Self>(arguments))
     }
+}
 
-    /// `--key=value`, as Primus writes it, becomes `key=value`, unless it is one of our own flags.
-    fn plain(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
-        let command = Self::command();
-        let is_ours = |name: &str| command.get_arguments().any(|flag| flag.get_long() == Some(name));
-        let plain = |argument: String| match argument.strip_prefix("--").and_then(|rest| rest.split_once('='))
-        {
-            Some((name, _)) if !is_ours(name) => argument["--".len()..].to_owned(),
-            _ => argument,
-        };
-        arguments.into_iter().map(plain).collect()
-    }
+/// `--key=value`, as Primus writes it, becomes `key=value`, unless it is one of the command's own flags.
+pub(crate) fn plain<C: CommandFactory>(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
+    let command = C::command();
+    let is_ours = |name: &str| command.get_arguments().any(|flag| flag.get_long() == Some(name));
+    let plain = |argument: String| match argument.strip_prefix("--").and_then(|rest| rest.split_once('=')) {
+        Some((name, _)) if !is_ours(name) => argument["--".len()..].to_owned(),
+        _ => argument,
+    };
+    arguments.into_iter().map(plain).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 pub mod checkpoint;
 pub mod cli;
+pub mod decode;
 pub mod devices;
 pub mod log;
 pub mod memory;

@@ -126,18 +126,14 @@ key_table! {
     mu_dtype: Option<DType> = "\"\"", "Dtype of the first moment; empty is weight_dtype.";
 }
 "Quantization" {
-    quantization: Quantization = "\"\"", "Matmul quantization.",
-        rejected "quantized matmuls aren't part of this build; leave it empty to train in dtype";
-    quantize_kvcache: bool = "false", "Quantize the KV cache when decoding.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    kv_quant_axis: KvQuantAxis = "heads_and_dkv", "Axes that share a scale in the KV cache; dkv is more accurate and slower.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    kv_quant_dtype: KvQuantDtype = "int8", "Element type of a quantized KV cache.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
+    quantization: Quantization = "\"\"", "Matrix products of the decoder layers: int8, fp8 or nanoo_fp8 to train (emulated on the CPU), int8w or int4w to decode.";
+    quantize_kvcache: bool = "false", "Quantize the KV cache when decoding.";
+    kv_quant_axis: KvQuantAxis = "heads_and_dkv", "Axes that share a scale in a quantized KV cache; dkv is more accurate and needs more scales.";
+    kv_quant_dtype: KvQuantDtype = "int8", "Element type of a quantized KV cache: int8.";
     checkpoint_is_quantized: bool = "false", "The checkpoint to load holds quantized weights.",
-        accepted "nothing here writes quantized weights yet, and a checkpoint of integers is refused when it is loaded";
+        rejected "checkpoints hold float weights here; int8w and int4w quantize them while they are loaded, in seconds";
     save_quantized_params_path: String = "\"\"", "Where to write quantized parameters.",
-        rejected "this build doesn't write quantized weights yet";
+        rejected "checkpoints hold float weights here; int8w and int4w quantize them while they are loaded, in seconds";
 }
 "RematAndOffload" {
     remat_policy: RematPolicyName = "full", "Which activations of a layer are kept for the backward pass.";
@@ -261,18 +257,12 @@ key_table! {
         accepted "every step is logged with its speed";
 }
 "Decoding" {
-    prompt: String = "\"I love to\"", "Text to continue.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    max_prefill_predict_length: usize = "64", "Longest prompt, in tokens.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    decode_sampling_strategy: SamplingStrategy = "greedy", "How the next token is drawn.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    decode_sampling_nucleus_p: f64 = "-1.0", "Probability mass of nucleus sampling.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    decode_sampling_top_k: usize = "0", "Candidates of top-k sampling.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
-    decode_sampling_temperature: f64 = "1.0", "Divides the logits before sampling.",
-        accepted "this build trains; it has no decoder with a KV cache yet";
+    prompt: String = "\"I love to\"", "mt-decode: text to continue.";
+    max_prefill_predict_length: usize = "64", "Longest prompt, in tokens; max_target_length minus this many are decoded.";
+    decode_sampling_strategy: SamplingStrategy = "greedy", "How the next token is drawn.";
+    decode_sampling_nucleus_p: f64 = "-1.0", "Probability mass of nucleus sampling.";
+    decode_sampling_top_k: usize = "0", "Candidates of top-k sampling.";
+    decode_sampling_temperature: f64 = "1.0", "Divides the logits of the candidates before sampling.";
 }
 "Primus" {
     trainable: bool = "true", "Whether the module trains; false leaves nothing to do and is refused.";
@@ -282,6 +272,7 @@ key_table! {
     stderr_sink_level: LogLevel = "INFO", "Level of the log on stderr.";
 }
 "mt-train" {
+    decode_sampling_seed: u64 = "0", "Seed of sampled decoding.";
     stochastic_rounding: bool = "false", "AdamW and adam_pax round updated bfloat16 weights up or down at random, in proportion.";
     hub_cache_gb: f64 = "64", "Downloaded data to keep on disk, in GB; the oldest shards of this run are deleted beyond it.";
     text_unit: TextUnit = "line", "With `hf_path: text`, what one document is: a line, or a whole file.";

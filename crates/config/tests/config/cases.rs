@@ -222,7 +222,8 @@ fn names_are_checked() {
         args(&["ici_tensor_parallelism=2"], Error(&["`ici_tensor_parallelism: 2` isn't available: above 1"])),
         args(&["ici_tensor_parallelism=-1"], Value("ici_tensor_parallelism", "1")),
         args(&["ici_fsdp_parallelism=8"], Value("ici_fsdp_parallelism", "8")),
-        args(&["quantization=int8"], Error(&["`quantization: int8`"])),
+        args(&["quantization=int8"], Value("quantization", "int8")),
+        args(&["save_quantized_params_path=q"], Error(&["`save_quantized_params_path: q`"])),
         args(&["sa_block_q=many"], Error(&["`sa_block_q`: expected a whole number"])),
     ]);
 }

@@ -1,6 +1,6 @@
 //! Primus experiments: presets, `extends`, `${VAR}`, overrides, and the flat file that Primus writes.
 
-use mt_config::{AttentionChoice, DType, Profiler, RematPolicyName};
+use mt_config::{AttentionChoice, DType, Profiler, Quantization, RematPolicyName};
 
 use crate::support::{Setup, assert_contains, value};
 
@@ -147,6 +147,17 @@ fn a_later_recipe_of_a_bigger_model() {
     let config = experiment(overrides).loaded();
     assert_eq!(config.plan().parameters.total(), 70_553_706_496);
     assert_eq!(config.tokenizer_path, "meta-llama/Llama-3.3-70B-Instruct");
+}
+
+/// The fp8 recipes of MI355X and MI300X differ from the bfloat16 ones in a line.
+#[test]
+fn quantized_recipes() {
+    for (text, quantization) in [("fp8", Quantization::Fp8), ("nanoo_fp8", Quantization::NanooFp8)] {
+        let overrides = format!(
+            "    config: pre_trainer.yaml\n    model: llama3.1_8B.yaml\n    overrides:\n      quantization: \"{text}\"\n"
+        );
+        assert_eq!(experiment(&overrides).loaded().model().quantization, quantization);
+    }
 }
 
 #[test]

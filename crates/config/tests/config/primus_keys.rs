@@ -215,11 +215,11 @@ fn dtype() {
 
 #[test]
 fn quantization() {
-    accepts("quantization", &[("\"\"", "\"\""), ("null", "\"\"")]);
-    refuses(
+    accepts(
         "quantization",
-        &[("fp8", "quantized matmuls"), ("nanoo_fp8", "quantized matmuls"), ("fp9", "expected one of")],
+        &[("\"\"", "\"\""), ("null", "\"\""), ("fp8", "fp8"), ("nanoo_fp8", "nanoo_fp8"), ("int8", "int8")],
     );
+    refuses("quantization", &[("fp9", "expected one of"), ("fp8_nanoo", "did you mean `nanoo_fp8`?")]);
 }
 
 #[test]
@@ -239,7 +239,10 @@ fn kv_quant_axis() {
 #[test]
 fn kv_quant_dtype() {
     accepts("kv_quant_dtype", &[("int8", "int8"), ("int4", "int4")]);
-    refuses("kv_quant_dtype", &[("fp8", "int8 or int4")]);
+    refuses(
+        "kv_quant_dtype",
+        &[("fp8", "int8 or int4"), ("int4\nquantize_kvcache: true", "holds int8 values")],
+    );
 }
 
 #[test]
@@ -254,7 +257,8 @@ fn weight_dtype() {
 
 #[test]
 fn checkpoint_is_quantized() {
-    booleans("checkpoint_is_quantized", false);
+    accepts("checkpoint_is_quantized", &[("false", "false")]);
+    refuses("checkpoint_is_quantized", &[("true", "int8w and int4w quantize them")]);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use mt_config::Activation;
 
 use super::Step;
 use crate::batch;
-use crate::ops::{attention, elementwise, glu, linear, rms_norm, rope};
+use crate::ops::rms_norm::in_groups;
+use crate::ops::{attention, elementwise, glu, linear, quantized, rms_norm, rope};
 use crate::vjp::{Op, Reads, Value};
 
 /// The inputs of an operation of `N`.
@@ -16,12 +17,18 @@ fn operands<const N: usize>(inputs: Vec<Tensor<2>>) -> [Tensor<2>; N] {
 }
 
 /// Inputs `x`, `kernel`.
-pub(super) struct Linear;
+pub(super) struct Linear {
+    /// How operands are rounded, if they are.
+    pub(super) recipe: Option<quantized::Recipe>,
+}
 
 impl Op for Linear {
     fn forward(&self, inputs: Vec<Tensor<2>>) -> Value {
         let [x, kernel] = operands(inputs);
-        linear::forward(x, kernel).into()
+        match self.recipe {
+            None => linear::forward(x, kernel).into(),
+            Some(recipe) => quantized::forward(x, kernel, recipe).into(),
+        }
     }
 
     fn reads(&self) -> Reads {
@@ -30,7 +37,13 @@ impl Op for Linear {
 
     fn backward(&self, inputs: Vec<Tensor<2>>, _: Option<Value>, dy: Tensor<2>) -> Vec<Tensor<2>> {
         let [x, kernel] = operands(inputs);
-        vec![linear::backward_input(dy.clone(), kernel), linear::backward_weight(x, dy)]
+        match self.recipe {
+            None => vec![linear::backward_input(dy.clone(), kernel), linear::backward_weight(x, dy)],
+            Some(recipe) => vec![
+                quantized::backward_input(dy.clone(), kernel, recipe),
+                quantized::backward_weight(x, dy, recipe),
+            ],
+        }
     }
 
     fn flops(&self, inputs: &[Tensor<2>]) -> u64 {
@@ -65,9 +78,7 @@ pub(super) struct RmsNorm {
 impl Op for RmsNorm {
     fn forward(&self, inputs: Vec<Tensor<2>>) -> Value {
         let [x, scale] = operands(inputs);
-        let shape = x.dims();
-        let groups = in_groups(x, scale.dims()[1]);
-        rms_norm::forward(groups, scale, self.epsilon).reshape(shape).into()
+        rms_norm::by_groups(x, scale, self.epsilon).into()
     }
 
     fn reads(&self) -> Reads {
@@ -81,12 +92,6 @@ impl Op for RmsNorm {
         let (dx, dscale) = rms_norm::backward(in_groups(x, width), scale, self.epsilon, in_groups(dy, width));
         vec![dx.reshape(shape), dscale]
     }
-}
-
-/// `[tokens, groups * width]` as `[tokens * groups, width]`.
-fn in_groups(x: Tensor<2>, width: usize) -> Tensor<2> {
-    let [tokens, features] = x.dims();
-    x.reshape([tokens * features / width, width])
 }
 
 /// Input `x`, `[tokens, heads * D]`.

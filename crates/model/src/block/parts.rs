@@ -2,42 +2,36 @@
 
 use mt_config::Activations;
 
-use super::Ctx;
+use super::Ops;
 use crate::params::LayerParams;
 use crate::query_pre_attn_scalar;
-use crate::vjp::Var;
 
 /// Grouped-query attention with its four projections: `[tokens, E]` to `[tokens, E]`.
-pub(super) fn self_attention(ctx: &mut Ctx<'_, '_>, x: Var, p: &LayerParams<Var>) -> Var {
-    let query = ctx.linear(x, p.query, p.query_bias); // [tokens, Hq*D]
-    let key = ctx.linear(x, p.key, p.key_bias); // [tokens, Hkv*D]
-    let value = ctx.linear(x, p.value, p.value_bias);
+pub(super) fn self_attention<C: Ops>(ctx: &mut C, x: C::Value, p: &LayerParams<C::Param>) -> C::Value {
+    let query = ctx.linear(x.clone(), &p.query, p.query_bias.as_ref()); // [tokens, Hq*D]
+    let key = ctx.linear(x.clone(), &p.key, p.key_bias.as_ref()); // [tokens, Hkv*D]
+    let value = ctx.linear(x, &p.value, p.value_bias.as_ref());
 
-    let query = normed_and_rotated(
-        ctx,
-        Activations::QueryProj,
-        query,
-        p.query_norm,
-        query_pre_attn_scalar(ctx.config()),
-    );
-    let key = normed_and_rotated(ctx, Activations::KeyProj, key, p.key_norm, None);
+    let scale = query_pre_attn_scalar(ctx.config());
+    let query = normed_and_rotated(ctx, Activations::QueryProj, query, p.query_norm.as_ref(), scale);
+    let key = normed_and_rotated(ctx, Activations::KeyProj, key, p.key_norm.as_ref(), None);
     let value = ctx.keep(Activations::ValueProj, value);
 
     let context = ctx.attention(query, key, value);
     let context = ctx.keep(Activations::Context, context);
-    let out = ctx.linear(context, p.out, None);
+    let out = ctx.linear(context, &p.out, None);
     ctx.keep(Activations::OutProj, out)
 }
 
 /// From a projection to what attention reads, kept under `name` at the point from which the backward needs no matmul: as
 /// attention reads it, or before the norm if there is one, since the norm's backward reads its input.
-fn normed_and_rotated(
-    ctx: &mut Ctx<'_, '_>,
+fn normed_and_rotated<C: Ops>(
+    ctx: &mut C,
     name: Activations,
-    x: Var,
-    norm: Option<Var>,
+    x: C::Value,
+    norm: Option<&C::Param>,
     scale: Option<f64>,
-) -> Var {
+) -> C::Value {
     let x = match norm {
         Some(norm) => {
             let x = ctx.keep(name, x);
@@ -45,20 +39,23 @@ fn normed_and_rotated(
         }
         None => x,
     };
-    let rotated = ctx.rope(x);
-    let scaled = scale.map_or(rotated, |factor| ctx.scale(rotated, factor));
-    if norm.is_none() { ctx.keep(name, scaled) } else { scaled }
+    let mut x = ctx.rope(x);
+    if let Some(factor) = scale {
+        x = ctx.scale(x, factor);
+    }
+    if norm.is_none() { ctx.keep(name, x) } else { x }
 }
 
 /// `wo(activation(x wi_0) * (x wi_1))`: `[tokens, E]` to `[tokens, E]`.
-pub(super) fn mlp(ctx: &mut Ctx<'_, '_>, x: Var, p: &LayerParams<Var>) -> Var {
-    let gate = ctx.linear(x, p.wi_0, None); // [tokens, M]
+pub(super) fn mlp<C: Ops>(ctx: &mut C, x: C::Value, p: &LayerParams<C::Param>) -> C::Value {
+    let gate = ctx.linear(x.clone(), &p.wi_0, None); // [tokens, M]
     let gate = ctx.keep(Activations::Mlpwi0, gate);
-    let up = ctx.linear(x, p.wi_1, None);
+    let up = ctx.linear(x, &p.wi_1, None);
     let up = ctx.keep(Activations::Mlpwi1, up);
 
-    let hidden = ctx.glu(gate, up, ctx.config().mlp_activation);
+    let activation = ctx.config().mlp_activation;
+    let hidden = ctx.glu(gate, up, activation);
     let hidden = ctx.dropout(hidden, "mlp");
-    let down = ctx.linear(hidden, p.wo, None);
+    let down = ctx.linear(hidden, &p.wo, None);
     ctx.keep(Activations::Mlpwo, down)
 }

@@ -51,6 +51,14 @@ pub fn cast(x: Tensor<2>, dtype: DType) -> Tensor<2> {
     }
 }
 
+/// The transpose of `x`, contiguous by rows.
+pub fn transposed(x: Tensor<2>) -> Tensor<2> {
+    match hosts([x.transpose()]) {
+        Ok([x]) => x.into_tensor(),
+        Err([x]) => x,
+    }
+}
+
 /// Sum of the squares of all elements, in float64 on the CPU: the global norm's part from one gradient.
 pub fn sum_of_squares(x: Tensor<2>) -> f64 {
     let _span = span(Kind::Operation, "sum_of_squares");

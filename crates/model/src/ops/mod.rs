@@ -13,14 +13,17 @@ pub mod adamw;
 pub mod attention;
 pub mod create;
 pub mod cross_entropy;
+pub mod decode_attention;
 pub mod elementwise;
 pub mod embedding;
 pub mod engine;
 pub mod glu;
 pub mod linear;
 pub mod memory;
+pub mod quantized;
 pub mod rms_norm;
 pub mod rope;
+pub mod weight;
 
 pub(crate) mod gemm;
 pub(crate) mod real;

@@ -53,3 +53,40 @@ impl Real for bf16 {
         if value.is_finite() { dithered } else { Self::from_f32(value) }
     }
 }
+
+/// What kernels of decoding read: widened on the way into registers.
+pub(crate) trait Stored: Pod + Send + Sync {
+    /// Widens, exactly.
+    fn widen(self) -> f32;
+
+    /// The values when they are float32 already.
+    fn as_floats(_values: &[Self]) -> Option<&[f32]> {
+        None
+    }
+}
+
+impl Stored for f32 {
+    #[inline(always)]
+    fn as_floats(values: &[Self]) -> Option<&[f32]> {
+        Some(values)
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+impl Stored for bf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        Real::to_f32(self)
+    }
+}
+
+impl Stored for i8 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from(self)
+    }
+}

@@ -5,9 +5,12 @@ mod common;
 
 mod adamw;
 mod cross_entropy;
+mod decode_attention;
 mod elementwise;
 mod embedding;
 mod glu;
 mod linear;
+mod quantized;
 mod rms_norm;
 mod rope;
+mod weight;

@@ -9,7 +9,7 @@ pub mod reference;
 
 use burn::tensor::{DType as BurnDType, Device, Tensor, TensorData};
 use mt_config::{
-    Activation, AttentionKernel, DType, DecoderBlock, ModelConfig, Placement, RematPolicy, Rope,
+    Activation, AttentionKernel, DType, DecoderBlock, ModelConfig, Placement, Quantization, RematPolicy, Rope,
 };
 use mt_model::batch::Rows;
 use mt_model::scan::Gradients;
@@ -47,6 +47,7 @@ pub fn small() -> ModelConfig {
         use_iota_embed: false,
         dtype: DType::Float32,
         weight_dtype: DType::Float32,
+        quantization: Quantization::Off,
         float32_qk_product: false,
         float32_logits: false,
         logits_dot_in_fp32: false,

@@ -70,6 +70,10 @@ impl Array {
         let shape: Vec<usize> =
             shape.map(str::trim).filter(|dim| !dim.is_empty()).map(|dim| dim.parse().unwrap()).collect();
         let word: fn([u8; 4]) -> f32 = match after("'descr': '").split('\'').next().unwrap() {
+            "|i1" => {
+                let values = elements.iter().map(|&byte| f32::from(byte.cast_signed())).collect();
+                return Self { shape, values };
+            }
             "<f4" => f32::from_le_bytes,
             "<i4" => |word| i32::from_le_bytes(word) as f32,
             "<u4" => |word| u32::from_le_bytes(word) as f32,

@@ -22,6 +22,11 @@ pub enum RunError {
     Folder(#[from] FolderError),
     #[error(transparent)]
     LogFile(#[from] LogFileError),
+    #[error(
+        "`quantization: int8w` and `int4w` quantize weights for decoding (mt-decode); to train, use int8, fp8 or nanoo_fp8, or \
+         leave it empty"
+    )]
+    WeightsOnly,
     #[error("can't listen for SIGTERM and SIGINT: {0}")]
     Signals(std::io::Error),
     #[error(transparent)]

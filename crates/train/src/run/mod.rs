@@ -11,7 +11,7 @@ mod start;
 mod summary;
 mod trainer;
 
-use mt_config::Config;
+use mt_config::{Config, Quantization};
 use mt_data::{Batches, Shard};
 use mt_model::{Model, device};
 use tracing::info;
@@ -40,6 +40,9 @@ pub const REPORT_FILE: &str = "report.html";
 /// # Errors
 /// [`RunError`]: why the run can't start or go on; the process is expected to exit with code 1.
 pub fn run(config: &Config) -> Result<Summary, RunError> {
+    if matches!(config.quantization, Quantization::Int8w | Quantization::Int4w) {
+        return Err(RunError::WeightsOnly);
+    }
     let folder = RunFolder::open(&config.run_dir())?;
     log::init(config, folder.path())?;
     start::log_config(config);

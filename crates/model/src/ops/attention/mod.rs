@@ -20,7 +20,7 @@ mod flash_backward;
 mod flash_forward;
 mod layout;
 mod pack;
-mod product;
+pub(crate) mod product;
 mod tasks;
 mod vector;
 

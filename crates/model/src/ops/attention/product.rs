@@ -13,10 +13,10 @@ use super::vector::{V, splat};
 
 /// Vectors in a row of a tile, and of a score panel: with 6 rows they make the 12 sums that keep the multiply-add units
 /// of a machine with 16 registers busy.
-pub(super) const VECTORS: usize = 2;
+pub(crate) const VECTORS: usize = 2;
 
 /// Columns of a score panel.
-pub(super) fn panel_width<S: Simd>() -> usize {
+pub(crate) fn panel_width<S: Simd>() -> usize {
     VECTORS * S::lanes32()
 }
 
@@ -27,15 +27,15 @@ const fn many_registers<S: Simd>() -> bool {
 
 /// A matrix read with strides: element (i, k) is `data[i * row + k * depth]`.
 #[derive(Clone, Copy)]
-pub(super) struct Strided<'a> {
-    pub(super) data: &'a [f32],
-    pub(super) row: usize,
-    pub(super) depth: usize,
+pub(crate) struct Strided<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) row: usize,
+    pub(crate) depth: usize,
 }
 
 /// What C holds before the sum.
 #[derive(Clone, Copy)]
-pub(super) enum Start<'a> {
+pub(crate) enum Start<'a> {
     /// Nothing: it is overwritten.
     Zero,
     /// A partial sum.
@@ -45,22 +45,22 @@ pub(super) enum Start<'a> {
 }
 
 /// Operands of a product. `b` and `c` are row-major with the strides given; `columns` is a multiple of the lanes.
-pub(super) struct Product<'a> {
-    pub(super) rows: usize,
-    pub(super) depth: usize,
-    pub(super) columns: usize,
-    pub(super) a: Strided<'a>,
-    pub(super) b: &'a [f32],
-    pub(super) b_stride: usize,
-    pub(super) c: &'a mut [f32],
-    pub(super) c_stride: usize,
-    pub(super) start: Start<'a>,
+pub(crate) struct Product<'a> {
+    pub(crate) rows: usize,
+    pub(crate) depth: usize,
+    pub(crate) columns: usize,
+    pub(crate) a: Strided<'a>,
+    pub(crate) b: &'a [f32],
+    pub(crate) b_stride: usize,
+    pub(crate) c: &'a mut [f32],
+    pub(crate) c_stride: usize,
+    pub(crate) start: Start<'a>,
 }
 
 impl Product<'_> {
     /// Computes C.
     #[inline(always)]
-    pub(super) fn run<S: Simd>(self) {
+    pub(crate) fn run<S: Simd>(self) {
         self.check::<S>();
         // SAFETY: the caller runs in code generated for `S`, so the CPU has its features.
         unsafe {

@@ -42,6 +42,14 @@ pub(super) fn logits(h: &Host, kernel: &Kernel, spec: &Spec) -> Host {
     Host::new::<f32>(logits, [tokens, v])
 }
 
+pub(super) fn logits_of_products(products: Host, spec: &Spec) -> Host {
+    let v = products.dims()[1];
+    let mut logits = products.cast::<f32>();
+    let loss = Loss::new(spec, false);
+    logits.values_mut::<f32>().par_chunks_mut(v.max(1)).for_each(|row| loss.finish(row));
+    logits
+}
+
 pub(super) fn forward(h: &Host, kernel: &Kernel, mut rows: Vec<Row>, spec: &Spec) -> Sums {
     let operands = Operands::new(h, kernel, spec);
     by_dtype!(operands.dtype, E => for_each_tile::<E>(&operands, &mut rows, spec, |_, _, _| {}));

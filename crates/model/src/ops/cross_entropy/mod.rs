@@ -102,6 +102,14 @@ pub fn logits(h: Tensor<2>, head: Head, spec: &Spec) -> Tensor<2> {
     }
 }
 
+/// [`logits`] from the products `[T, V]` of h with the head's matrix, which were rounded to the product's type.
+pub fn logits_of_products(products: Tensor<2>, spec: &Spec) -> Tensor<2> {
+    match hosts([products]) {
+        Ok([products]) => cpu::logits_of_products(products, spec).into_tensor(),
+        Err([products]) => plain::logits_of_products(products, spec),
+    }
+}
+
 /// The loss alone. `h: [T, E]`, `targets: [T]`, `weights: [T]` float32 (the mask; rows of weight 0 don't count). A target
 /// outside 0..V on a row that counts makes the loss NaN.
 pub fn forward(h: Tensor<2>, head: Head, targets: &Tensor<1, Int>, weights: &Tensor<1>, spec: &Spec) -> Sums {

@@ -6,7 +6,11 @@ use super::{Backward, Head, Spec, Sums};
 
 pub(super) fn logits(h: Tensor<2>, head: Head, spec: &Spec) -> Tensor<2> {
     let w = kernel(&head, &h, spec);
-    let logits = h.cast(w.dtype()).matmul(w).cast(DType::F32).mul_scalar(spec.logits_scale);
+    logits_of_products(h.cast(w.dtype()).matmul(w), spec)
+}
+
+pub(super) fn logits_of_products(products: Tensor<2>, spec: &Spec) -> Tensor<2> {
+    let logits = products.cast(DType::F32).mul_scalar(spec.logits_scale);
     match spec.soft_cap {
         Some(cap) => logits.div_scalar(cap).tanh().mul_scalar(cap),
         None => logits,

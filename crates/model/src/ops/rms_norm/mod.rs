@@ -29,6 +29,18 @@ pub fn forward(x: Tensor<2>, scale: Tensor<2>, eps: f64) -> Tensor<2> {
     }
 }
 
+/// [`forward`] of every group of as many features as `scale` has: `[T, groups * E]` -> the same shape.
+pub fn by_groups(x: Tensor<2>, scale: Tensor<2>, eps: f64) -> Tensor<2> {
+    let shape = x.dims();
+    forward(in_groups(x, scale.dims()[1]), scale, eps).reshape(shape)
+}
+
+/// `[tokens, groups * width]` as `[tokens * groups, width]`.
+pub(crate) fn in_groups(x: Tensor<2>, width: usize) -> Tensor<2> {
+    let [tokens, features] = x.dims();
+    x.reshape([tokens * features / width, width])
+}
+
 /// Gradients of input and scale. `x, dy: [T, E]`, `scale: [1, E]` -> (`dx: [T, E]` of x's type, `dscale: [1, E]` float32).
 pub fn backward(x: Tensor<2>, scale: Tensor<2>, eps: f64, dy: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     let _span = span(Kind::Operation, "rms_norm.backward");
