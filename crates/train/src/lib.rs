@@ -3,8 +3,10 @@
 
 pub mod checkpoint;
 pub mod cli;
+pub mod convert;
 pub mod decode;
 pub mod devices;
+pub mod eval;
 pub mod log;
 pub mod memory;
 pub mod metrics;

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A new file whose bytes are counted and summed as they are written.
-pub(super) struct NewFile {
+pub(crate) struct NewFile {
     file: io::BufWriter<Faulty<File>>,
     path: PathBuf,
     sum: FileSum,
@@ -52,23 +52,23 @@ impl NewFile {
 }
 
 /// Makes a folder and those above it.
-pub(super) fn create_folder(path: &Path) -> Result<(), CheckpointError> {
+pub(crate) fn create_folder(path: &Path) -> Result<(), CheckpointError> {
     fault::point().and_then(|()| fs::create_dir_all(path)).map_err(CheckpointError::io("create", path))
 }
 
 /// Returns once the names in a folder are on the disk.
-pub(super) fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
+pub(crate) fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
     fault::point().and_then(|()| File::open(path)?.sync_all()).map_err(CheckpointError::io("write", path))
 }
 
 /// Gives a folder its new name, at once and for good.
-pub(super) fn rename(from: &Path, to: &Path) -> Result<(), CheckpointError> {
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), CheckpointError> {
     fault::point().and_then(|()| fs::rename(from, to)).map_err(CheckpointError::io("rename", from))?;
     to.parent().map_or(Ok(()), sync_folder)
 }
 
 /// Removes a folder and what is in it.
-pub(super) fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
+pub(crate) fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
     fault::point().and_then(|()| fs::remove_dir_all(path)).map_err(CheckpointError::io("remove", path))
 }
 

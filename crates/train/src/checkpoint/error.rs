@@ -104,7 +104,7 @@ impl CheckpointError {
         Self::Damaged { path: path.to_path_buf(), reason: reason.to_string() }
     }
 
-    pub(super) fn tensor(path: &Path, tensor: &str, reason: impl fmt::Display) -> Self {
+    pub(crate) fn tensor(path: &Path, tensor: &str, reason: impl fmt::Display) -> Self {
         Self::Tensor { path: path.to_path_buf(), tensor: tensor.to_owned(), reason: reason.to_string() }
     }
 

@@ -8,7 +8,7 @@ const SCAN_LAYERS: &str = "scan_layers";
 const PARAM_SCAN_AXIS: &str = "param_scan_axis";
 
 /// The layout as metadata of a safetensors file.
-pub(super) fn metadata(layout: Layout) -> BTreeMap<String, String> {
+pub(crate) fn metadata(layout: Layout) -> BTreeMap<String, String> {
     BTreeMap::from([
         (SCAN_LAYERS.to_owned(), layout.scan_layers.to_string()),
         (PARAM_SCAN_AXIS.to_owned(), layout.param_scan_axis.to_string()),
@@ -17,7 +17,7 @@ pub(super) fn metadata(layout: Layout) -> BTreeMap<String, String> {
 
 /// The layout of files of parameters. Names tell whether layers are stacked; along which axis, metadata tells, or else the
 /// shape of the norm scales, `[E, L]` or `[L, E]`. What neither tells is taken from `expected`.
-pub(super) fn of_files(files: &TensorFiles, num_layers: usize, expected: Layout) -> Layout {
+pub(crate) fn of_files(files: &TensorFiles, num_layers: usize, expected: Layout) -> Layout {
     let mut layers = files.names().filter(|name| name.contains("decoder/layers/"));
     let Some(stacked) = layers.find(|name| name.ends_with("scale")) else {
         let single = files.names().any(|name| name.contains("decoder/layers_"));
@@ -34,7 +34,7 @@ pub(super) fn of_files(files: &TensorFiles, num_layers: usize, expected: Layout)
 }
 
 /// The layout in the words of its keys.
-pub(super) fn describe(layout: Layout) -> String {
+pub(crate) fn describe(layout: Layout) -> String {
     match layout.scan_layers {
         true => format!("scan_layers=true, param_scan_axis={}", layout.param_scan_axis),
         false => "scan_layers=false".to_owned(),

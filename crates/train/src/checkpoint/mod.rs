@@ -8,10 +8,10 @@
 //! - [`CheckpointFolder`]: commits, retention, the newest whole checkpoint;
 //! - [`Saver`]: saves in the background.
 
-mod disk;
+pub(crate) mod disk;
 mod error;
 mod folder;
-mod layout;
+pub(crate) mod layout;
 mod manifest;
 mod read;
 mod restore;

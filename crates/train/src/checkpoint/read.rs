@@ -126,7 +126,8 @@ impl TensorFiles {
         Ok(bytes)
     }
 
-    fn missing(&self, name: &str) -> CheckpointError {
+    /// The error that a tensor isn't there, with the nearest name.
+    pub(crate) fn missing(&self, name: &str) -> CheckpointError {
         let shared =
             |other: &&str| other.bytes().rev().zip(name.bytes().rev()).take_while(|(a, b)| a == b).count();
         let nearest = self.names().max_by_key(shared).map(|name| format!("; the nearest is `{name}`"));

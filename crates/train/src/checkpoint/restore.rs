@@ -122,7 +122,8 @@ impl Array {
                 Dtype::F32 => Ok(DType::F32),
                 Dtype::BF16 => Ok(DType::BF16),
                 Dtype::F16 => Ok(DType::F16),
-                other => Err(format!("its type is {other:?}, expected F32, BF16 or F16")),
+                Dtype::F64 => Ok(DType::F64),
+                other => Err(format!("its type is {other:?}, expected F64, F32, BF16 or F16")),
             }
         };
         // A missing tensor is reported by `read`.

@@ -11,7 +11,7 @@ use crate::checkpoint::{CheckpointError, TensorFiles, find_checkpoint, find_para
 
 /// Parameters on `device` in `weight_dtype`: of the run's own newest checkpoint, else of `load_full_state_path` or
 /// `load_parameters_path`.
-pub(super) fn params(config: &Config, device: &Device) -> Result<Params, DecodeError> {
+pub(crate) fn params(config: &Config, device: &Device) -> Result<Params, DecodeError> {
     let files = files(config)?;
     eprintln!("restoring params from {}", files.path().display());
     let model = config.model();

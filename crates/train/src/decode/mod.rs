@@ -20,6 +20,7 @@ use mt_model::device;
 pub use cli::DecodeCli;
 pub use error::DecodeError;
 pub use generate::{Request, Timing, generate};
+pub(crate) use load::params;
 pub use text::TextStream;
 
 use crate::memory::human;
@@ -47,7 +48,7 @@ pub fn run(config: &Config, prompts: &[String], out: &mut dyn Write) -> Result<(
 
     let device = device::choose(config.hardware, 0)?;
     eprintln!("{}", device.reason);
-    let params = load::params(config, &device.device)?;
+    let params = params(config, &device.device)?;
     let decoder = Decoder::new(config.model(), params);
     eprintln!("weights: {}", human(decoder.weight_bytes() as u64));
 

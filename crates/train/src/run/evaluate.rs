@@ -31,10 +31,18 @@ impl Evaluator {
     /// [`DataError`]: the evaluation data can't be opened.
     pub fn new(config: &Config) -> Result<Option<Self>, DataError> {
         let Ok(interval @ 1..) = u64::try_from(config.eval_interval) else { return Ok(None) };
+        Ok(Some(Self { interval, ..Self::always(config)? }))
+    }
+
+    /// An evaluation after every step, whatever `eval_interval` says.
+    ///
+    /// # Errors
+    /// As [`Evaluator::new`].
+    pub fn always(config: &Config) -> Result<Self, DataError> {
         let data = mt_data::eval_batches(config, Shard::WHOLE)?;
         let start = data.state();
         let steps = u64::try_from(config.eval_steps).ok();
-        Ok(Some(Self { data, start, start_step: config.eval_start_step as u64, interval, steps }))
+        Ok(Self { data, start, start_step: config.eval_start_step as u64, interval: 1, steps })
     }
 
     /// Whether an evaluation follows train step `step`.

@@ -2,7 +2,7 @@
 
 mod checkpoints;
 mod error;
-mod evaluate;
+pub(crate) mod evaluate;
 pub mod folder;
 mod gradients;
 pub mod report;
