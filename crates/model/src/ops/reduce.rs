@@ -76,6 +76,32 @@ vectorized! {
     }
 }
 
+/// Largest magnitude of every column; NaN where there is one.
+pub(crate) fn column_maxima<E: Real>(x: &[E], cols: usize) -> Vec<f32> {
+    let maxima = x.par_chunks(ROWS * cols.max(1)).map(|rows| {
+        let mut max = vec![0.0; cols];
+        rows.chunks_exact(cols).for_each(|row| raise(&mut max, row));
+        max
+    });
+    maxima.reduce(
+        || vec![0.0; cols],
+        |mut a, b| {
+            raise(&mut a, &b);
+            a
+        },
+    )
+}
+
+vectorized! {
+    /// Raises every column's largest magnitude.
+    fn raise<E: Real>(max: &mut [f32], row: &[E]) {
+        for (max, x) in max.iter_mut().zip(row) {
+            let x = x.to_f32().abs();
+            *max = if x > *max || x.is_nan() { x } else { *max };
+        }
+    }
+}
+
 /// Adds equally long vectors in a tree, so that rounding grows with the logarithm of their number.
 pub(crate) fn add_up(mut partials: Vec<Vec<f32>>, len: usize) -> Vec<f32> {
     while partials.len() > 1 {

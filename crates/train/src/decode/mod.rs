@@ -46,6 +46,9 @@ pub fn run(config: &Config, prompts: &[String], out: &mut dyn Write) -> Result<(
     let prompts = texts.iter().enumerate().map(|(i, text)| Prompt::new(config, tokenizer.as_ref(), i, text));
     let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
 
+    for note in config.notes() {
+        eprintln!("{note}");
+    }
     let device = device::choose(config.hardware, 0)?;
     eprintln!("{}", device.reason);
     let params = params(config, &device.device)?;

@@ -2,8 +2,9 @@
 //!
 //! Values lie `[sequence, kv head, position, head_dim]`, keys in blocks of [`BLOCK`] positions, `[sequence, kv head, block, head_dim,
 //! position in block]`: what a head reads is one run of memory, and both products run along vectors without sums across one. The
-//! query heads of a kv head are handled together, so each key and value is read and widened once, a block at a time. Long sequences are cut into chunks of [`CHUNK`] positions, which threads
-//! share; the chunks' results are merged in order with their maxima and sums, as in flash attention:
+//! query heads of a kv head are handled together, so each key and value is read and widened once, a block at a time. Long sequences
+//! are cut into chunks of [`CHUNK`] positions, which threads share; the chunks' results are merged in order with their maxima and
+//! sums, as in flash attention:
 //! ```text
 //! m = max_c m_c      l = sum_c exp(m_c - m) l_c      out = sum_c exp(m_c - m) o_c / l
 //! ```
@@ -20,7 +21,6 @@ use crate::ops::engine::{Host, by_dtype};
 
 /// Positions that one task visits.
 const CHUNK: usize = 1024;
-/// Positions of a block: whole vectors, whatever the instruction set.
 
 /// Keys and values of one layer.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use crate::ops::engine::{BLOCK, Host, by_dtype};
 use crate::ops::gemm::{Elements, Output, View, ViewMut, product};
 use crate::ops::memory::Buffer;
 use crate::ops::real::Real;
+use crate::ops::reduce::column_maxima;
 use crate::ops::vector::vectorized;
 
 /// int8's largest magnitude is mapped to this: AQT's bound of 8 bits.
@@ -100,18 +101,7 @@ fn by_rows<E: Real>(values: &mut [bf16], x: &[E], cols: usize, role: Role) -> Ve
 /// Every column by its own scale.
 fn by_columns<E: Real>(values: &mut [bf16], x: &[E], cols: usize, role: Role) -> Vec<f32> {
     let block = ROWS * cols.max(1);
-    let maxima = x.par_chunks(block).map(|rows| {
-        let mut max = vec![0.0; cols];
-        rows.chunks_exact(cols).for_each(|row| raise(&mut max, row));
-        max
-    });
-    let max = maxima.reduce(
-        || vec![0.0; cols],
-        |mut a, b| {
-            raise(&mut a, &b);
-            a
-        },
-    );
+    let max = column_maxima(x, cols);
     let factors: Vec<f32> = max.iter().map(|&max| INT8_BOUND / nonzero(max)).collect();
     values.par_chunks_mut(block).zip(x.par_chunks(block)).enumerate().for_each(|(i, (values, x))| {
         for (j, (values, x)) in values.chunks_exact_mut(cols).zip(x.chunks_exact(cols)).enumerate() {
@@ -177,16 +167,6 @@ vectorized! {
             max = if x > max || x.is_nan() { x } else { max };
         }
         max
-    }
-}
-
-vectorized! {
-    /// Raises every column's largest magnitude.
-    fn raise<E: Real>(max: &mut [f32], row: &[E]) {
-        for (max, x) in max.iter_mut().zip(row) {
-            let x = x.to_f32().abs();
-            *max = if x > *max || x.is_nan() { x } else { *max };
-        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::ops::engine::{Host, by_dtype};
 use crate::ops::gemm::{Elements, Output, View, ViewMut, product as dense_product};
 use crate::ops::memory::Buffer;
 use crate::ops::real::{Real, Stored};
+use crate::ops::reduce::column_maxima;
 use crate::ops::vector::vectorized;
 
 /// Columns of a block: its partial sums stay in the first-level cache.
@@ -44,19 +45,13 @@ pub(super) fn quantize(w: &Host, bits: Bits) -> Integers {
         Bits::Eight => (127.5, 127.0),
         Bits::Four => (7.5, 7.0),
     };
-    let mut max = vec![0.0f32; cols];
-    for row in w.chunks_exact(cols.max(1)) {
-        max.iter_mut().zip(row).for_each(|(max, w)| *max = max.max(w.abs()));
-    }
-    let integer = |w: f32, max: f32| {
-        let factor = bound / if max == 0.0 { 1.0 } else { max };
-        (w * factor).round_ties_even().clamp(-most, most) as i8
-    };
+    let max = column_maxima(&w, cols);
+    let factors: Vec<f32> = max.iter().map(|&max| bound / if max == 0.0 { 1.0 } else { max }).collect();
     let stride = stride(bits, cols);
     let mut values = vec![0; rows * stride];
     values.par_chunks_mut(stride.max(1)).zip(w.par_chunks(cols.max(1))).for_each(|(values, row)| {
-        for (col, (w, max)) in row.iter().zip(&max).enumerate() {
-            let q = integer(*w, *max);
+        for (col, (w, factor)) in row.iter().zip(&factors).enumerate() {
+            let q = (w * factor).round_ties_even().clamp(-most, most) as i8;
             match bits {
                 Bits::Eight => values[col] = q,
                 Bits::Four => {
