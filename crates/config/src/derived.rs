@@ -156,6 +156,7 @@ impl Config {
             attention_bias: self.attention_bias,
             use_qk_norm: self.use_qk_norm,
             logits_via_embedding: self.logits_via_embedding,
+            tied_head_in_bf16: self.tied_head_in_bf16,
             normalize_embedding_logits: self.normalize_embedding_logits,
             attn_logits_soft_cap: cap(self.attn_logits_soft_cap),
             final_logits_soft_cap: cap(self.final_logits_soft_cap),

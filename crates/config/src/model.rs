@@ -155,6 +155,8 @@ pub struct ModelConfig {
     pub use_qk_norm: bool,
     /// The output head is the embedding table.
     pub logits_via_embedding: bool,
+    /// A tied head's kernel is the embedding rounded to bfloat16, as in MaxText (`tied_head_in_bf16`).
+    pub tied_head_in_bf16: bool,
     /// With tied embeddings divide the logits by sqrt(E).
     pub normalize_embedding_logits: bool,
     /// Cap on attention scores, `cap * tanh(score / cap)`.

@@ -9,9 +9,16 @@ use crate::params::Params;
 use crate::remat::Accounting;
 use crate::{burn_dtype, scan::HeadGradients};
 
-/// As an output head MaxText rounds the embedding to bfloat16 whatever `dtype` and `weight_dtype` are, and so, in the backward
-/// pass, the gradient that comes from there. The product itself is in the compute dtype.
-const TIED_HEAD: DType = DType::BF16;
+/// What the embedding is rounded to as an output head, and in the backward pass the gradient that comes from there. MaxText takes
+/// bfloat16 whatever `dtype` and `weight_dtype` are; without `tied_head_in_bf16` it's the type of the product. The product itself
+/// is in the compute dtype either way.
+fn tied_head(config: &ModelConfig) -> DType {
+    match (config.tied_head_in_bf16, config.logits_dot_in_fp32) {
+        (true, _) => DType::BF16,
+        (false, true) => DType::F32,
+        (false, false) => burn_dtype(config.dtype),
+    }
+}
 
 /// The loss of one batch. Sums run over the targets that count.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -73,7 +80,8 @@ pub(crate) fn normed(config: &ModelConfig, params: &Params, batch: &BatchTensors
 /// The loss of the last layer's output `x`, without gradients.
 pub(crate) fn head(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> LossOutput {
     let y = normed(config, params, batch, x);
-    let sums = cross_entropy::forward(y, output_head(params), &batch.targets, &batch.weights, &spec(config));
+    let sums =
+        cross_entropy::forward(y, output_head(config, params), &batch.targets, &batch.weights, &spec(config));
     LossOutput::new(batch, sums.xent_sum, sums.z_loss_sum)
 }
 
@@ -88,7 +96,7 @@ pub(crate) fn head_and_backward(
     let y = normed(config, params, batch, x.clone());
     let head = cross_entropy::forward_backward(
         y,
-        output_head(params),
+        output_head(config, params),
         &batch.targets,
         &batch.weights,
         factor,
@@ -100,7 +108,7 @@ pub(crate) fn head_and_backward(
 
     let (logits_dense, embedding) = match params.logits_dense {
         Some(_) => (Some(head.dw), None),
-        None => (None, Some(elementwise::cast(elementwise::cast(head.dw, TIED_HEAD), DType::F32))),
+        None => (None, Some(elementwise::cast(elementwise::cast(head.dw, tied_head(config)), DType::F32))),
     };
     HeadBackward {
         loss: LossOutput::new(batch, head.xent_sum, head.z_loss_sum),
@@ -113,7 +121,7 @@ pub(crate) fn head_and_backward(
 /// Logits `[tokens, V]` float32 of the last layer's output `x`.
 pub(crate) fn logits(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
     let y = normed(config, params, batch, x);
-    cross_entropy::logits(y, output_head(params), &spec(config))
+    cross_entropy::logits(y, output_head(config, params), &spec(config))
 }
 
 /// Logits from the products of the normed outputs with the head's matrix, `[tokens, V]`: float32, scaled and capped.
@@ -122,8 +130,8 @@ pub(crate) fn logits_of_products(config: &ModelConfig, products: Tensor<2>) -> T
 }
 
 /// The output head's matrix as decoding multiplies it, `[E, V]`.
-pub(crate) fn head_matrix(params: &Params) -> Tensor<2> {
-    match output_head(params) {
+pub(crate) fn head_matrix(config: &ModelConfig, params: &Params) -> Tensor<2> {
+    match output_head(config, params) {
         cross_entropy::Head::Dense(kernel) => kernel,
         cross_entropy::Head::Embedding(table) => elementwise::transposed(table),
     }
@@ -132,17 +140,19 @@ pub(crate) fn head_matrix(params: &Params) -> Tensor<2> {
 /// The element type in which decoding keeps [`head_matrix`]: the product's, or the narrower one that a tied head has anyway.
 pub(crate) fn head_dtype(config: &ModelConfig, params: &Params) -> DType {
     match (&params.logits_dense, config.logits_dot_in_fp32) {
-        (None, _) => TIED_HEAD,
+        (None, _) => tied_head(config),
         (Some(_), true) => DType::F32,
         (Some(_), false) => burn_dtype(config.dtype),
     }
 }
 
-/// The output head's matrix: `logits_dense`, or the embedding rounded to [`TIED_HEAD`].
-fn output_head(params: &Params) -> cross_entropy::Head {
+/// The output head's matrix: `logits_dense`, or the embedding rounded as [`tied_head`] says.
+fn output_head(config: &ModelConfig, params: &Params) -> cross_entropy::Head {
     match &params.logits_dense {
         Some(kernel) => cross_entropy::Head::Dense(kernel.clone()),
-        None => cross_entropy::Head::Embedding(elementwise::cast(params.embedding.clone(), TIED_HEAD)),
+        None => {
+            cross_entropy::Head::Embedding(elementwise::cast(params.embedding.clone(), tied_head(config)))
+        }
     }
 }
 

@@ -44,7 +44,7 @@ impl Decoder {
     pub fn new(config: ModelConfig, params: Params) -> Self {
         let device = params.embedding.device();
         let dtype = burn_dtype(config.dtype);
-        let head = elementwise::cast(loss::head_matrix(&params), loss::head_dtype(&config, &params));
+        let head = elementwise::cast(loss::head_matrix(&config, &params), loss::head_dtype(&config, &params));
         let bits = match config.quantization {
             Quantization::Int8w => Some(Bits::Eight),
             Quantization::Int4w => Some(Bits::Four),

@@ -39,6 +39,7 @@ pub fn small() -> ModelConfig {
         attention_bias: false,
         use_qk_norm: false,
         logits_via_embedding: false,
+        tied_head_in_bf16: true,
         normalize_embedding_logits: true,
         attn_logits_soft_cap: None,
         final_logits_soft_cap: None,

@@ -43,6 +43,10 @@ const FAMILIES: [Family; 4] = [
     },
 ];
 
+/// What a config.json says beside the model, where our configuration has no say.
+const NOT_OF_THE_MODEL: [&str; 4] =
+    ["max_position_embeddings", "attention_dropout", "initializer_range", "use_cache"];
+
 /// A config.json, read.
 pub(super) struct HfConfig {
     path: PathBuf,
@@ -83,6 +87,8 @@ impl HfConfig {
             ("normalization_layer_epsilon", self.number("rms_norm_eps", 1e-6)?.to_string()),
             ("logits_via_embedding", self.flag("tie_word_embeddings").to_string()),
             ("normalize_embedding_logits", "false".to_owned()),
+            // Hugging Face's tied heads are what the embedding is.
+            ("tied_head_in_bf16", "false".to_owned()),
             ("attention_bias", (family.block == DecoderBlock::Qwen2).to_string()),
             ("use_qk_norm", (family.block == DecoderBlock::Qwen3).to_string()),
             ("enable_dropout", "false".to_owned()),
@@ -216,13 +222,17 @@ impl HfConfig {
         }
     }
 
-    /// This model's config.json with `like`'s values for what isn't the model's shape: token ids, longest text and so on.
+    /// This model's config.json with `like`'s values for what isn't the model's: token ids, longest text and so on.
     pub fn merged_into(self, like: Map<String, Value>) -> Map<String, Value> {
         let mut merged = like;
-        for key in ["rope_scaling", "rope_parameters", "quantization_config"] {
+        for key in ["rope_scaling", "rope_parameters", "dtype", "quantization_config"] {
             merged.remove(key);
         }
-        merged.extend(self.values);
+        for (key, value) in self.values {
+            if !NOT_OF_THE_MODEL.contains(&key.as_str()) || !merged.contains_key(&key) {
+                merged.insert(key, value);
+            }
+        }
         merged
     }
 
