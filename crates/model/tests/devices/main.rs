@@ -26,6 +26,9 @@ mod common;
 #[cfg(feature = "gpu")]
 mod reductions;
 
+#[cfg(feature = "gpu")]
+mod launches;
+
 mod device {
     use std::sync::OnceLock;
 

@@ -14,7 +14,7 @@ pub(crate) const BLOCK: usize = 64 * UNITS;
 /// Sum of every column of `x: [rows, cols]` -> `[1, cols]` float32. Each pass adds blocks of [`ROWS`] rows, so that rounding
 /// grows with the logarithm of their number.
 pub(crate) fn column_sums(mut x: CubeTensor) -> CubeTensor {
-    loop {
+    while dims(&x)[0] > 1 || x.dtype != DType::F32 {
         let [rows, cols] = dims(&x);
         let blocks = rows.div_ceil(ROWS);
         let sums = empty([blocks, cols], DType::F32, &x);
@@ -29,11 +29,9 @@ pub(crate) fn column_sums(mut x: CubeTensor) -> CubeTensor {
             cols,
             element(&x),
         );
-        if blocks == 1 {
-            return sums;
-        }
         x = sums;
     }
+    x
 }
 
 /// `sums[b, j] = sum over rows i of block b of x[i, j]`: a cube per block and [`UNITS`] columns, a unit per column.
