@@ -22,7 +22,7 @@
 
 mod cpu;
 #[cfg(feature = "gpu")]
-mod cube;
+pub(crate) mod cube;
 mod plain;
 mod softmax;
 

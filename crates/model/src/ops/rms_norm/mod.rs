@@ -14,7 +14,7 @@
 
 mod cpu;
 #[cfg(feature = "gpu")]
-mod cube;
+pub(crate) mod cube;
 mod plain;
 
 use burn::tensor::Tensor;

@@ -20,7 +20,7 @@
 
 mod cpu;
 #[cfg(feature = "gpu")]
-mod cube;
+pub(crate) mod cube;
 mod plain;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
