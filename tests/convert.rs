@@ -207,7 +207,8 @@ fn a_converted_model_trains_on_and_is_published() {
     // What was published is evaluated as what was trained.
     let again = folder.at("again");
     convert(&["from-hf", text(&published), text(&again)]).expect(0);
-    let files = ["hf_train_files", "hf_eval_files"].map(|key| format!("{key}={}", bench.path("*.txt").display()));
+    let files =
+        ["hf_train_files", "hf_eval_files"].map(|key| format!("{key}={}", bench.path("*.txt").display()));
     let eval = Command::new(env!("CARGO_BIN_EXE_mt-eval"))
         .args([
             "--json",
