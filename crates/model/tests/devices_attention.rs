@@ -128,7 +128,7 @@ fn check(layout: &Layout, spec: &Spec, gpu: &Device) {
     let expected = reference(&inputs, layout, spec);
     let found = run(&inputs, layout, spec, DType::F32, gpu);
     let differences: Vec<f64> = found.iter().zip(&expected).map(|(x, y)| difference(x, y)).collect();
-    eprintln!("{:?} {:?} tokens: {differences:.1e?}", spec, layout.num_tokens());
+    eprintln!("{:?} {:?} tokens: {differences:?}", spec, layout.num_tokens());
     for (name, difference) in NAMES.iter().zip(differences) {
         assert!(difference <= 1e-5, "{name} differs by {difference:e}: {spec:?}");
     }
