@@ -2,6 +2,13 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
+pub use crate::device::{SKIP_SHAPES, SLACK, SUM_OF_SQUARES, device};
+
+/// Whether the device has bfloat16 at all; WebGPU has not.
+pub fn bfloat16() -> bool {
+    device().supports_dtype(DType::BF16)
+}
+
 /// Largest relative error of rounding to bfloat16: half a unit in the last of 8 bits.
 pub const BF16: f64 = 1.0 / 256.0;
 
@@ -38,16 +45,16 @@ impl Matrix {
     }
 
     pub fn f32(&self) -> Tensor<2> {
-        self.on(DType::F32, &Device::flex())
+        self.on(DType::F32, &device())
     }
 
     pub fn bf16(&self) -> Tensor<2> {
-        self.on(DType::BF16, &Device::flex())
+        self.on(DType::BF16, &device())
     }
 
     /// Under burn's autodiff, where the operations are the plain compositions; tracked.
     pub fn tracked(&self) -> Tensor<2> {
-        self.on(DType::F32, &Device::flex().autodiff()).require_grad()
+        self.on(DType::F32, &device().autodiff()).require_grad()
     }
 
     pub fn dot(&self, other: &Self) -> f64 {
@@ -94,7 +101,7 @@ impl Random {
 
     /// Values that bfloat16 holds exactly.
     pub fn matrix_bf16(&mut self, rows: usize, cols: usize) -> Matrix {
-        Matrix::of(self.matrix(rows, cols).bf16())
+        Matrix::of(self.matrix(rows, cols).on(DType::BF16, &Device::flex()))
     }
 }
 
@@ -102,6 +109,7 @@ impl Random {
 #[track_caller]
 pub fn assert_close(name: &str, got: &Matrix, want: &Matrix, relative: f64) {
     assert_eq!((got.rows, got.cols), (want.rows, want.cols), "{name}: shape");
+    let relative = relative * SLACK;
     let rms = want.norm() / (want.data.len() as f64).sqrt().max(1.0);
     for (i, (g, w)) in got.data.iter().zip(&want.data).enumerate() {
         let bound = relative * w.abs().max(rms).max(1e-30);
@@ -134,7 +142,7 @@ pub fn assert_gradient(
         };
         let want = (moved(step) - moved(-step)) / (2.0 * step);
         let got = gradient.data[i];
-        let bound = relative * want.abs().max(rms).max(1e-9);
+        let bound = SLACK * relative * want.abs().max(rms).max(1e-9);
         assert!((got - want).abs() <= bound, "{name}: d/d[{i}] is {got}, finite differences give {want}");
     }
 }

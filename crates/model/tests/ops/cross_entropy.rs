@@ -50,7 +50,7 @@ impl Problem {
     }
 
     fn run(&self, tied: bool, spec: &Spec) -> Backward {
-        let device = Device::flex();
+        let device = device();
         let head = if tied { Head::Embedding(self.table().f32()) } else { Head::Dense(self.w.f32()) };
         let (targets, weights) = (self.targets(&device), self.weights(&device));
         cross_entropy::forward_backward(self.h.f32(), head, &targets, &weights, self.factor(), spec)
@@ -86,7 +86,7 @@ fn specs() -> [Spec; 4] {
 
 #[test]
 fn matches_float64_and_finite_differences() {
-    for (i, shape) in [[1, 1, 2], [5, 3, 7], [67, 12, 41]].into_iter().enumerate() {
+    for (i, shape) in [[1, 1, 2], [5, 3, 7], [67, 12, 41]].into_iter().enumerate().skip(SKIP_SHAPES) {
         for spec in specs() {
             for tied in [false, true] {
                 let problem = Problem::new(i as u64 + 1, shape);
@@ -113,7 +113,7 @@ fn matches_float64_and_finite_differences() {
 #[test]
 fn matches_autodiff_over_chunks_and_tiles() {
     let problem = Problem::new(9, [150, 24, 4500]);
-    let ad = Device::flex().autodiff();
+    let ad = device().autodiff();
     for spec in [Spec { tiling: 4, z_loss_multiplier: 1e-3, ..PLAIN }, Spec { soft_cap: Some(20.0), ..PLAIN }]
     {
         for tied in [false, true] {
@@ -142,7 +142,7 @@ fn matches_autodiff_over_chunks_and_tiles() {
 #[test]
 fn forward_alone_and_logits_agree() {
     let problem = Problem::new(11, [40, 16, 3000]);
-    let device = Device::flex();
+    let device = device();
     for spec in specs() {
         let head = || Head::Dense(problem.w.f32());
         let (targets, weights) = (problem.targets(&device), problem.weights(&device));
@@ -162,8 +162,11 @@ fn forward_alone_and_logits_agree() {
 /// last place of a logit; gradients are off by as much relatively, plus the rounding of dh.
 #[test]
 fn bfloat16_rounds_logits_as_maxtext_does() {
+    if !bfloat16() {
+        return;
+    }
     let problem = Problem::new(12, [64, 32, 700]);
-    let device = Device::flex();
+    let device = device();
     let (targets, weights) = (problem.targets(&device), problem.weights(&device));
     let exact = problem.run(false, &PLAIN);
     let largest = Matrix::of(cross_entropy::logits(problem.h.f32(), Head::Dense(problem.w.f32()), &PLAIN));
@@ -222,7 +225,7 @@ fn threads_and_tiles_do_not_change_results() {
     let problem = Problem::new(15, [333, 40, 5000]);
     assert_thread_independent("cross_entropy", || {
         let got = problem.run(true, &PLAIN);
-        vec![got.dh, got.dw, Tensor::from_floats([[got.xent_sum as f32]], &Device::flex())]
+        vec![got.dh, got.dw, Tensor::from_floats([[got.xent_sum as f32]], &device())]
     });
     let (one, three) = (problem.run(false, &PLAIN), problem.run(false, &Spec { tiling: 3, ..PLAIN }));
     assert_eq!((one.xent_sum, one.dh.to_data()), (three.xent_sum, three.dh.to_data()));

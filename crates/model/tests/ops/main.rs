@@ -3,6 +3,23 @@
 
 mod common;
 
+mod device {
+    use burn::tensor::Device;
+
+    /// Factor on all tolerances.
+    pub const SLACK: f64 = 1.0;
+    /// Relative error of a sum of squares.
+    pub const SUM_OF_SQUARES: f64 = 1e-9;
+
+    /// Shapes of products to leave out, from the smallest.
+    pub const SKIP_SHAPES: usize = 0;
+
+    /// Where the operations run.
+    pub fn device() -> Device {
+        Device::flex()
+    }
+}
+
 mod adamw;
 mod cross_entropy;
 mod elementwise;

@@ -29,7 +29,7 @@ pub(crate) fn cubes<const N: usize, const D: usize>(
 ) -> Result<[CubeTensor; N], [Tensor<D>; N]> {
     let device = tensors[0].device();
     match tensors.iter().all(|tensor| is_cube(tensor) && tensor.device() == device) {
-        true => Ok(tensors.map(take)),
+        true => Ok(tensors.map(float)),
         false => Err(tensors),
     }
 }
@@ -38,13 +38,6 @@ fn is_cube<const D: usize>(tensor: &Tensor<D>) -> bool {
     let kind = tensor.clone().into_dispatch().kind;
     matches!(kind, DispatchTensorKind::Cube(BackendTensor::Float(t))
         if matches!(t.dtype, DType::F32 | DType::BF16 | DType::F16) && t.shape().num_elements() > 0)
-}
-
-fn take<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
-    match tensor.into_dispatch().kind {
-        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => into_contiguous(tensor),
-        _ => unreachable!("checked by is_cube"),
-    }
 }
 
 /// Ids, positions or targets, next to tensors that [`cubes`] took; contiguous.
@@ -58,11 +51,15 @@ pub(crate) fn integers(tensor: &Tensor<1, Int>) -> CubeTensor {
     }
 }
 
-/// Integers of main memory in a buffer beside `like`.
-pub(crate) fn upload(values: &[u32], like: &CubeTensor) -> CubeTensor {
-    let handle = like.client.create_from_slice(bytemuck::cast_slice(values));
-    let shape = Shape::new([values.len()]);
-    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, DType::U32)
+/// A float tensor made by burn next to tensors that [`cubes`] took; contiguous.
+///
+/// # Panics
+/// When it is on another device: the caller mixes devices.
+pub(crate) fn float<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
+    match tensor.into_dispatch().kind {
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => into_contiguous(tensor),
+        other => panic!("an operand is on {:?}, the others on a GPU", other.device()),
+    }
 }
 
 /// The tensor whose buffer this is.
@@ -155,4 +152,12 @@ pub(crate) fn largest(value: f32) -> f32 {
         sync_cube();
     }
     shared[0]
+}
+
+/// tanh that doesn't overflow: some drivers compute it from e^x without care.
+#[cube]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let e = (f32::new(-2.0) * x.abs()).exp();
+    let t = (f32::new(1.0) - e) / (f32::new(1.0) + e);
+    if x < 0.0 { -t } else { t }
 }

@@ -1,23 +1,14 @@
-//! The same numbers on every device that this build can drive: each operation on the first GPU (software devices included)
-//! against the CPU. A build without GPU support, or a machine without a GPU, skips itself.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
+//! The whole model: a GPU's loss, gradients and steps against the CPU's.
 
 use burn::tensor::Device;
 use mt_config::{ModelConfig, RematPolicyName};
 use mt_model::batch::Rows;
+use mt_model::ops::adamw::{self, Hyper};
 use mt_model::scan::Gradients;
-use mt_model::{BatchTensors, Model, Params, device};
-use support::{norm, relative_l2, small, values};
+use mt_model::{BatchTensors, Model, Params};
 
-fn gpu() -> Option<Device> {
-    let found = device::available().into_iter().next().filter(|first| first.device != Device::flex());
-    if found.is_none() {
-        eprintln!("skipped: this build drives no GPU of this machine");
-    }
-    found.map(|gpu| gpu.device)
-}
+use crate::device::gpu;
+use crate::support::{norm, relative_l2, small, values};
 
 /// Two rows of 32 tokens, in documents, with padding.
 fn batch(model: &Model) -> BatchTensors {
@@ -99,4 +90,48 @@ fn compare(config: &ModelConfig, gpu: &Device) {
         let error = relative_l2(&values(found), &values(expected));
         assert!(error < 1e-3, "gradient of {name} is off by {error:e}");
     }
+}
+
+/// The losses before each of three steps of AdamW, and after them.
+fn losses(config: &ModelConfig, device: &Device) -> Vec<f64> {
+    let mut model = Model::new(config.clone(), device);
+    let [mut mu, mut nu] = [0, 1].map(|_| model.params.map(|p| p.zeros_like()));
+    let mut losses = Vec::new();
+    for step in 1..=3 {
+        let (loss, gradients) = loss_and_gradients(&model);
+        losses.push(loss);
+        let moments = mu.leaves_mut().into_iter().zip(nu.leaves_mut());
+        let leaves = model.params.leaves_mut().into_iter().zip(gradients.leaves()).zip(moments);
+        for (((_, param), (_, gradient)), ((_, mu), (_, nu))) in leaves {
+            let updated =
+                adamw::update(param.clone(), gradient.clone(), mu.clone(), nu.clone(), &hyper(step));
+            (*param, *mu, *nu) = (updated.param, updated.mu, updated.nu);
+        }
+    }
+    losses.push(loss_and_gradients(&model).0);
+    losses
+}
+
+fn hyper(step: i32) -> Hyper {
+    Hyper {
+        learning_rate: 1e-2,
+        b1: 0.9,
+        b2: 0.95,
+        bias_correction1: 1.0 - 0.9f64.powi(step),
+        bias_correction2: 1.0 - 0.95f64.powi(step),
+        look_ahead: None,
+        eps: 1e-8,
+        eps_root: 0.0,
+        weight_decay: 0.1,
+        grad_scale: 1.0,
+        stochastic_rounding: None,
+    }
+}
+
+#[test]
+fn a_gpu_trains_as_the_cpu_does() {
+    let Some(gpu) = gpu() else { return };
+    let [cpu, gpu] = [&Device::flex(), &gpu].map(|device| losses(&small(), device));
+    assert!(cpu.iter().zip(&gpu).all(|(a, b)| (a - b).abs() < 1e-4), "{cpu:?} {gpu:?}");
+    assert!(cpu[3] < cpu[0], "{cpu:?}");
 }
