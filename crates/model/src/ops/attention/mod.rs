@@ -78,9 +78,9 @@ pub fn forward(
             return by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec));
         }
         #[cfg(feature = "gpu")]
-        Placed::Cube(operands) => match cube::forward(operands, layout, spec) {
-            Ok(results) => return results,
-            Err(operands) => operands.map(super::cube::tensor),
+        Placed::Cube(operands) => match cube::forward(&operands, layout, spec) {
+            Some(results) => return results,
+            None => operands.map(super::cube::tensor),
         },
         Placed::Other(operands) => operands,
     };
@@ -125,9 +125,9 @@ pub fn backward(
             return by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec));
         }
         #[cfg(feature = "gpu")]
-        Placed::Cube(operands) => match cube::backward(operands, layout, spec) {
-            Ok(gradients) => return gradients,
-            Err(operands) => operands.map(super::cube::tensor),
+        Placed::Cube(operands) => match cube::backward(&operands, layout, spec) {
+            Some(gradients) => return gradients,
+            None => operands.map(super::cube::tensor),
         },
         Placed::Other(operands) => operands,
     };

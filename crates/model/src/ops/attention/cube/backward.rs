@@ -24,10 +24,11 @@ pub(crate) fn delta_kernel<E: Float>(
 ) {
     let mut partial = Shared::<[f32]>::new_slice(UNITS);
     let unit = UNIT_POS as usize;
-    let row = CUBE_POS * SIDE + unit / SIDE;
+    let (r, c) = (unit / SIDE, unit % SIDE);
+    let row = CUBE_POS * SIDE + r;
     let mut sum = f32::new(0.0);
     if row < rows {
-        let mut d = unit % SIDE;
+        let mut d = c;
         while d < head_dim {
             sum = fma(f32::cast_from(out[row * head_dim + d]), f32::cast_from(dout[row * head_dim + d]), sum);
             d += SIDE;
@@ -35,7 +36,7 @@ pub(crate) fn delta_kernel<E: Float>(
     }
     partial[unit] = sum;
     sync_cube();
-    if unit % SIDE == 0 && row < rows {
+    if c == 0 && row < rows {
         let mut total = f32::new(0.0);
         for i in 0..SIDE {
             total += partial[unit + i];

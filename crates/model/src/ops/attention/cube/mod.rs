@@ -122,14 +122,13 @@ fn cube_dim() -> CubeDim {
     CubeDim::new_1d(UNITS as u32)
 }
 
-/// As [`super::forward`]; hands the operands back where the kernels can't run.
+/// As [`super::forward`]; `None` where the kernels can't run.
 pub(super) fn forward(
-    operands: [CubeTensor; 3],
+    [q, k, v]: &[CubeTensor; 3],
     layout: &Layout,
     spec: &Spec,
-) -> Result<(Tensor<2>, Tensor<2>), [CubeTensor; 3]> {
-    let [q, k, v] = &operands;
-    let Some(call) = Call::new(&[q, k, v], layout, spec) else { return Err(operands) };
+) -> Option<(Tensor<2>, Tensor<2>)> {
+    let call = Call::new(&[q, k, v], layout, spec)?;
     let out = empty(dims(q), q.dtype, q);
     let lse = empty([layout.num_tokens(), call.heads], DType::F32, q);
     let blocks = &call.tables.queries;
@@ -152,17 +151,16 @@ pub(super) fn forward(
         call.options(call.tiles.queries),
         element(q),
     );
-    Ok((tensor(out), tensor(lse)))
+    Some((tensor(out), tensor(lse)))
 }
 
-/// As [`super::backward`], of `[q, k, v, out, lse, dout]`; hands them back where the kernels can't run.
+/// As [`super::backward`]; `None` where the kernels can't run.
 pub(super) fn backward(
-    operands: [CubeTensor; 6],
+    [q, k, v, out, lse, dout]: &[CubeTensor; 6],
     layout: &Layout,
     spec: &Spec,
-) -> Result<(Tensor<2>, Tensor<2>, Tensor<2>), [CubeTensor; 6]> {
-    let [q, k, v, out, lse, dout] = &operands;
-    let Some(call) = Call::new(&[q, k, v, out, dout], layout, spec) else { return Err(operands) };
+) -> Option<(Tensor<2>, Tensor<2>, Tensor<2>)> {
+    let call = Call::new(&[q, k, v, out, dout], layout, spec)?;
     let delta = empty(dims(lse), DType::F32, q);
     let rows = layout.num_tokens() * call.heads;
     backward::delta_kernel::launch(
@@ -222,5 +220,5 @@ pub(super) fn backward(
         call.options(call.tiles.keys),
         element(q),
     );
-    Ok((tensor(dq), tensor(dk), tensor(dv)))
+    Some((tensor(dq), tensor(dk), tensor(dv)))
 }

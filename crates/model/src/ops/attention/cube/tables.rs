@@ -42,7 +42,9 @@ pub(super) struct Blocks {
 
 /// The tables of a layout that were asked for so far. Clones of the layout share them, and it says nothing about equality.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct Cache(Arc<Mutex<Vec<(Key, Arc<Tables>)>>>);
+pub(in super::super) struct Cache(Arc<Mutex<Known>>);
+
+type Known = Vec<(Key, Arc<Tables>)>;
 
 impl PartialEq for Cache {
     fn eq(&self, _: &Self) -> bool {
