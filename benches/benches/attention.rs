@@ -1,7 +1,10 @@
-//! Flash attention on the CPU against PyTorch's, in one run.
+//! Flash attention on the CPU against PyTorch's, in one run; and on the first GPU, when the build drives one.
 //!
 //! `cargo bench -p benches --bench attention [-- ROUNDS]`. The peer is `peers/attention_torch.py`, run by `$PYTHON`
 //! (default `python3`) and skipped when that has no PyTorch. Rounds of ours and the peer alternate; medians are printed.
+//!
+//! On a GPU a round ends when the device is done. `--features mt-train/wgpu` (or `rocm`, `cuda`) with `--workspace` in place of
+//! `-p benches` builds for one.
 //!
 //! FLOP count, causal halved: 4 D per visible (query, key, head) forward, 10 D backward.
 
@@ -12,6 +15,7 @@ use std::time::Instant;
 use benches::{median, python};
 use burn::tensor::{DType, Device, Distribution, Tensor};
 use mt_config::AttentionKernel;
+use mt_model::device;
 use mt_model::ops::attention::{Layout, Spec, backward, forward};
 use serde_json::{Value, json};
 
@@ -22,6 +26,26 @@ struct Case {
     head_dim: usize,
     lengths: Vec<usize>,
     dtype: DType,
+}
+
+impl Case {
+    fn flops(&self, layout: &Layout, with_backward: bool) -> f64 {
+        let per_pair = if with_backward { 14 } else { 4 } * self.heads * self.head_dim;
+        per_pair as f64 * layout.visible_pairs(None) as f64
+    }
+
+    fn name(&self, with_backward: bool) -> String {
+        format!(
+            "{}/{} x {}, {} x {} {:?} {}",
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.lengths.len(),
+            self.lengths[0],
+            self.dtype,
+            if with_backward { "both" } else { "forward" }
+        )
+    }
 }
 
 fn main() {
@@ -48,11 +72,36 @@ fn main() {
         measure(&case(head_dim, vec![2048]), rounds, peak, peer.as_mut());
     }
     measure(&Case { dtype: DType::BF16, ..case(64, vec![2048]) }, rounds, peak, peer.as_mut());
+    if let Some(gpu) = device::available().into_iter().find(|found| found.device != Device::flex()) {
+        println!("{}", gpu.name);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            if !gpu.device.supports_dtype(dtype) {
+                continue;
+            }
+            for (head_dim, lengths) in
+                [(64, vec![4096]), (64, vec![512; 8]), (128, vec![4096]), (256, vec![4096])]
+            {
+                measure_gpu(&Case { dtype, ..case(head_dim, lengths) }, rounds, &gpu.device);
+            }
+        }
+    }
+}
+
+/// Prints the medians of forward, and forward and backward, on a GPU.
+fn measure_gpu(case: &Case, rounds: usize, gpu: &Device) {
+    let ours = Ours::new(case, gpu);
+    for with_backward in [false, true] {
+        // The first call compiles the kernels.
+        ours.run(with_backward);
+        let time = median((0..rounds).map(|_| ours.run(with_backward)).collect());
+        let teraflops = case.flops(&ours.layout, with_backward) / time / 1e12;
+        println!("{:38} {:9.2} ms {teraflops:9.3} TFLOP/s", case.name(with_backward), time * 1e3);
+    }
 }
 
 /// Prints and returns the medians of forward, and forward and backward, in seconds.
 fn measure(case: &Case, rounds: usize, peak: f64, mut peer: Option<&mut Peer>) -> [f64; 2] {
-    let ours = Ours::new(case);
+    let ours = Ours::new(case, &Device::flex());
     [false, true].map(|with_backward| {
         let (mut our_times, mut peer_times) = (Vec::new(), Vec::new());
         ours.run(with_backward);
@@ -61,18 +110,8 @@ fn measure(case: &Case, rounds: usize, peak: f64, mut peer: Option<&mut Peer>) -
             peer_times.extend(peer.as_mut().map(|peer| peer.run(case, with_backward)));
         }
         let (time, peer_time) = (median(our_times), median(peer_times));
-        let per_pair = if with_backward { 14 } else { 4 } * case.heads * case.head_dim;
-        let flops = per_pair as f64 * ours.layout.visible_pairs(None) as f64 / time / 1e9;
-        let name = format!(
-            "{}/{} x {}, {} x {} {:?} {}",
-            case.heads,
-            case.kv_heads,
-            case.head_dim,
-            case.lengths.len(),
-            case.lengths[0],
-            case.dtype,
-            if with_backward { "both" } else { "forward" }
-        );
+        let flops = case.flops(&ours.layout, with_backward) / time / 1e9;
+        let name = case.name(with_backward);
         let share = 100.0 * flops / peak;
         print!("{name:38} {:9.2} {flops:9.1} {share:6.0} %", time * 1e3);
         match peer_time.is_nan() {
@@ -94,14 +133,14 @@ struct Ours {
 }
 
 impl Ours {
-    fn new(case: &Case) -> Self {
+    fn new(case: &Case, device: &Device) -> Self {
         let Case { heads, kv_heads, head_dim, .. } = *case;
         let tokens: usize = case.lengths.iter().sum();
         let ids: Vec<i32> = (1..).zip(&case.lengths).flat_map(|(id, &len)| vec![id; len]).collect();
         let positions: Vec<i32> = case.lengths.iter().flat_map(|&len| 0..len as i32).collect();
         let random = |heads: usize, scale: f64| {
             let shape = [tokens, heads * head_dim];
-            Tensor::<2>::random(shape, Distribution::Normal(0.0, scale), &Device::flex()).cast(case.dtype)
+            Tensor::<2>::random(shape, Distribution::Normal(0.0, scale), device).cast(case.dtype)
         };
         let spec = Spec {
             num_query_heads: heads,
@@ -131,6 +170,7 @@ impl Ours {
         if with_backward {
             std::hint::black_box(backward(q, k, v, out, lse, dout, &self.layout, &self.spec));
         }
+        self.q.device().sync().expect("the device finishes what it was given");
         start.elapsed().as_secs_f64()
     }
 }

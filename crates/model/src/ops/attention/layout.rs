@@ -20,6 +20,9 @@ pub struct Layout {
     tokens: Vec<u32>,
     /// Ranges of `tokens`, one per document, covering it.
     documents: Vec<Range<usize>>,
+    /// The same for GPUs, in their memory.
+    #[cfg(feature = "gpu")]
+    pub(super) cube: super::cube::Cache,
 }
 
 impl Layout {
@@ -49,6 +52,8 @@ impl Layout {
             positions: positions.to_vec(),
             tokens,
             documents,
+            #[cfg(feature = "gpu")]
+            cube: Default::default(),
         }
     }
 

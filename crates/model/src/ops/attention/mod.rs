@@ -11,10 +11,12 @@
 //!
 //! [`AttentionKernel::Flash`] runs in blocks and never holds a `[seq, seq]` matrix: beside its results it needs keys and
 //! values (and, backward, their gradients) once more in float32, and a constant per thread. What lies outside a document, above
-//! the diagonal or outside the window costs nothing. [`AttentionKernel::DotProduct`] is the reference and what runs on devices
-//! without a kernel. Both keep documents apart to the last bit: nothing in one document changes a bit of another.
+//! the diagonal or outside the window costs nothing. It runs on the CPU and, in builds that drive one, on GPUs (`cube`).
+//! [`AttentionKernel::DotProduct`] is the reference and what runs on devices without a kernel. Both keep documents apart to the last bit: nothing in one document changes a bit of another.
 
 mod backward_plan;
+#[cfg(feature = "gpu")]
+mod cube;
 mod dot_product;
 mod flash_backward;
 mod flash_forward;
@@ -29,7 +31,7 @@ use burn::tensor::Tensor;
 use mt_config::AttentionKernel;
 
 use self::flash_backward::{Gradients, Inputs};
-use super::engine::{Host, by_dtype, hosts};
+use super::engine::{Host, Placed, by_dtype, placed};
 use super::real::Real;
 
 pub use self::layout::Layout;
@@ -71,10 +73,18 @@ pub fn forward(
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::forward(q, k, v, layout, spec);
     }
-    match hosts([q, k, v]) {
-        Ok([q, k, v]) => by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec)),
-        Err([q, k, v]) => dot_product::forward(q, k, v, layout, spec),
-    }
+    let [q, k, v] = match placed([q, k, v]) {
+        Placed::Host([q, k, v]) => {
+            return by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec));
+        }
+        #[cfg(feature = "gpu")]
+        Placed::Cube(operands) => match cube::forward(&operands, layout, spec) {
+            Some(results) => return results,
+            None => operands.map(super::cube::tensor),
+        },
+        Placed::Other(operands) => operands,
+    };
+    dot_product::forward(q, k, v, layout, spec)
 }
 
 /// FLOPs of `products` products with a score for every visible pair, and the bytes of as many operands.
@@ -110,10 +120,18 @@ pub fn backward(
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::backward(q, k, v, dout, layout, spec);
     }
-    match hosts([q, k, v, out, lse, dout]) {
-        Ok(tensors) => by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec)),
-        Err([q, k, v, _, _, dout]) => dot_product::backward(q, k, v, dout, layout, spec),
-    }
+    let [q, k, v, _, _, dout] = match placed([q, k, v, out, lse, dout]) {
+        Placed::Host(tensors) => {
+            return by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec));
+        }
+        #[cfg(feature = "gpu")]
+        Placed::Cube(operands) => match cube::backward(&operands, layout, spec) {
+            Some(gradients) => return gradients,
+            None => operands.map(super::cube::tensor),
+        },
+        Placed::Other(operands) => operands,
+    };
+    dot_product::backward(q, k, v, dout, layout, spec)
 }
 
 fn check(q: &Tensor<2>, keys_and_values: [&Tensor<2>; 2], layout: &Layout, spec: &Spec) {
