@@ -18,6 +18,8 @@ mod backward_plan;
 mod dot_product;
 mod flash_backward;
 mod flash_forward;
+#[cfg(any(test, feature = "rocm"))]
+mod hip;
 mod layout;
 mod pack;
 mod product;
