@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 use rayon::prelude::*;
 
-use super::engine::{BLOCK, Host, by_dtype, hosts};
+use super::engine::{BLOCK, Host, Placed, by_dtype, hosts, placed};
 use super::real::Real;
 use super::reduce;
 use super::vector::vectorized;
@@ -51,12 +51,14 @@ pub fn cast(x: Tensor<2>, dtype: DType) -> Tensor<2> {
     }
 }
 
-/// Sum of the squares of all elements, in float64 on the CPU: the global norm's part from one gradient.
+/// Sum of the squares of all elements, in float64 on the CPU and over blocks of elements on a GPU: the global norm's part from one gradient.
 pub fn sum_of_squares(x: Tensor<2>) -> f64 {
     let _span = span(Kind::Operation, "sum_of_squares");
-    match hosts([x]) {
-        Ok([x]) => by_dtype!(x.dtype(), E => reduce::sum_of_squares(&x.values::<E>())),
-        Err([x]) => {
+    match placed([x]) {
+        Placed::Host([x]) => by_dtype!(x.dtype(), E => reduce::sum_of_squares(&x.values::<E>())),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x]) => super::cube::reduce::sum_of_squares(x),
+        Placed::Other([x]) => {
             let x = x.cast(DType::F32);
             (x.clone() * x).sum().into_scalar::<f32>() as f64
         }

@@ -1,4 +1,6 @@
 //! Where a tensor lives, and a CPU tensor's values as slices, without copies.
+//!
+//! An operation asks [`placed`] where its operands are and runs `cpu.rs`, `cube.rs` or `plain.rs` accordingly.
 
 use std::borrow::Cow;
 
@@ -18,6 +20,31 @@ pub(crate) const BLOCK: usize = 1 << 14;
 /// A float32 or bfloat16 matrix in main memory, contiguous by rows, alone in its storage.
 pub(crate) struct Host {
     tensor: FlexTensor,
+}
+
+/// Operands, by where all of them live.
+pub(crate) enum Placed<const N: usize> {
+    /// In main memory.
+    Host([Host; N]),
+    /// On one GPU.
+    #[cfg(feature = "gpu")]
+    Cube([burn_cubecl::tensor::CubeTensor; N]),
+    /// Elsewhere: on several devices, under autodiff, of another element type.
+    Other([Tensor<2>; N]),
+}
+
+/// Takes the tensors as what the implementation for their device works on.
+pub(crate) fn placed<const N: usize>(tensors: [Tensor<2>; N]) -> Placed<N> {
+    let tensors = match hosts(tensors) {
+        Ok(hosts) => return Placed::Host(hosts),
+        Err(tensors) => tensors,
+    };
+    #[cfg(feature = "gpu")]
+    let tensors = match super::cube::cubes(tensors) {
+        Ok(cubes) => return Placed::Cube(cubes),
+        Err(tensors) => tensors,
+    };
+    Placed::Other(tensors)
 }
 
 /// Takes the tensors as CPU matrices when all of them are; hands them back unchanged when one is on another device, under

@@ -1,8 +1,8 @@
 //! The seam under which CPU and GPU implementations lie: every operation that the model and the optimizer run on tensors.
 //!
 //! One folder per operation. Its `mod.rs` states the maths, layouts and precision, and picks the implementation by where the
-//! tensors live ([`engine`]): `cpu.rs` holds fused Rust on slices, `plain.rs` the same maths composed of burn's tensor
-//! operations, which runs on every other device and is the reference in tests.
+//! tensors live ([`engine`]): `cpu.rs` holds fused Rust on slices, `cube.rs` CubeCL kernels for GPUs (in builds that drive one),
+//! `plain.rs` the same maths composed of burn's tensor operations, which runs everywhere and is the reference in tests.
 //!
 //! Conventions. Activations are `[tokens, features]` with tokens = batch * seq; parameters are `[in, out]`. Tensors carry
 //! float32 or bfloat16; arithmetic is float32, and a bfloat16 result is rounded once, to nearest even. Gradients of
@@ -22,6 +22,8 @@ pub mod memory;
 pub mod rms_norm;
 pub mod rope;
 
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
 pub(crate) mod gemm;
 pub(crate) mod real;
 pub(crate) mod reduce;

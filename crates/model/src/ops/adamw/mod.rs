@@ -15,11 +15,13 @@
 //! updates smaller than its precision count on average.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod cube;
 mod plain;
 
 use burn::tensor::Tensor;
 
-use super::engine::hosts;
+use super::engine::{Placed, placed};
 use crate::profile::{Kind, span};
 
 /// The numbers of one step, equal for all parameters that share a decay.
@@ -65,8 +67,10 @@ pub struct Updated {
 /// One step. All tensors of one shape, each float32 or bfloat16; written in place when nobody else holds them.
 pub fn update(param: Tensor<2>, grad: Tensor<2>, mu: Tensor<2>, nu: Tensor<2>, hyper: &Hyper) -> Updated {
     let _span = span(Kind::Operation, "adamw");
-    match hosts([param, grad, mu, nu]) {
-        Ok([param, grad, mu, nu]) => cpu::update(param, &grad, mu, nu, hyper),
-        Err([param, grad, mu, nu]) => plain::update(param, grad, mu, nu, hyper),
+    match placed([param, grad, mu, nu]) {
+        Placed::Host([param, grad, mu, nu]) => cpu::update(param, &grad, mu, nu, hyper),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([param, grad, mu, nu]) => cube::update(param, &grad, mu, nu, hyper),
+        Placed::Other([param, grad, mu, nu]) => plain::update(param, grad, mu, nu, hyper),
     }
 }

@@ -21,12 +21,14 @@
 //! MaxText takes the softmax in bfloat16), sums over tokens are float64, `dh` has h's type and `dw` is float32.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod cube;
 mod plain;
 mod softmax;
 
 use burn::tensor::{Int, Tensor};
 
-use super::engine::hosts;
+use super::engine::{Placed, placed};
 use crate::profile::{Kind, span};
 
 /// How logits and loss are computed.
@@ -96,9 +98,11 @@ impl Head {
 /// Logits `[T, V]` in float32 of `h: [T, E]`, scaled and capped.
 pub fn logits(h: Tensor<2>, head: Head, spec: &Spec) -> Tensor<2> {
     let (w, tied) = head.into_parts();
-    match hosts([h, w]) {
-        Ok([h, w]) => cpu::logits(&h, &cpu::Kernel { w, tied }, spec).into_tensor(),
-        Err([h, w]) => plain::logits(h, Head::from_parts(w, tied), spec),
+    match placed([h, w]) {
+        Placed::Host([h, w]) => cpu::logits(&h, &cpu::Kernel { w, tied }, spec).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([h, w]) => super::cube::tensor(cube::logits(h, w, tied, spec)),
+        Placed::Other([h, w]) => plain::logits(h, Head::from_parts(w, tied), spec),
     }
 }
 
@@ -107,9 +111,11 @@ pub fn logits(h: Tensor<2>, head: Head, spec: &Spec) -> Tensor<2> {
 pub fn forward(h: Tensor<2>, head: Head, targets: &Tensor<1, Int>, weights: &Tensor<1>, spec: &Spec) -> Sums {
     let _span = span(Kind::Operation, "cross_entropy.forward");
     let (w, tied) = head.into_parts();
-    match hosts([h, w]) {
-        Ok([h, w]) => cpu::forward(&h, &cpu::Kernel { w, tied }, cpu::rows(targets, weights), spec),
-        Err([h, w]) => plain::forward(h, Head::from_parts(w, tied), targets, weights, spec),
+    match placed([h, w]) {
+        Placed::Host([h, w]) => cpu::forward(&h, &cpu::Kernel { w, tied }, cpu::rows(targets, weights), spec),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([h, w]) => cube::forward(h, w, tied, targets, weights, spec),
+        Placed::Other([h, w]) => plain::forward(h, Head::from_parts(w, tied), targets, weights, spec),
     }
 }
 
@@ -125,14 +131,18 @@ pub fn forward_backward(
 ) -> Backward {
     let _span = span(Kind::Operation, "cross_entropy.backward");
     let (w, tied) = head.into_parts();
-    match hosts([h, w]) {
-        Ok([h, w]) => cpu::forward_backward(
+    match placed([h, w]) {
+        Placed::Host([h, w]) => cpu::forward_backward(
             &h,
             &cpu::Kernel { w, tied },
             cpu::rows(targets, weights),
             factor as f32,
             spec,
         ),
-        Err([h, w]) => plain::forward_backward(h, Head::from_parts(w, tied), targets, weights, factor, spec),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([h, w]) => cube::forward_backward(h, w, tied, targets, weights, factor, spec),
+        Placed::Other([h, w]) => {
+            plain::forward_backward(h, Head::from_parts(w, tied), targets, weights, factor, spec)
+        }
     }
 }

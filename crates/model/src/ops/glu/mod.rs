@@ -13,20 +13,26 @@
 //! Arithmetic is float32 for every element type; only results are rounded.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod cube;
 mod plain;
 
 use burn::tensor::Tensor;
 use mt_config::Activation;
 
-use super::engine::hosts;
+#[cfg(feature = "gpu")]
+use super::cube::tensor;
+use super::engine::{Placed, placed};
 use crate::profile::{Kind, span};
 
 /// `gate, up: [T, M]` -> `[T, M]` of gate's type.
 pub fn forward(gate: Tensor<2>, up: Tensor<2>, activation: Activation) -> Tensor<2> {
     let _span = span(Kind::Operation, "glu.forward");
-    match hosts([gate, up]) {
-        Ok([gate, up]) => cpu::forward(&gate, &up, activation).into_tensor(),
-        Err([gate, up]) => plain::forward(gate, up, activation),
+    match placed([gate, up]) {
+        Placed::Host([gate, up]) => cpu::forward(&gate, &up, activation).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([gate, up]) => tensor(cube::forward(&gate, &up, activation)),
+        Placed::Other([gate, up]) => plain::forward(gate, up, activation),
     }
 }
 
@@ -38,11 +44,16 @@ pub fn backward(
     dh: Tensor<2>,
 ) -> (Tensor<2>, Tensor<2>) {
     let _span = span(Kind::Operation, "glu.backward");
-    match hosts([gate, up, dh]) {
-        Ok([gate, up, dh]) => {
+    match placed([gate, up, dh]) {
+        Placed::Host([gate, up, dh]) => {
             let (dgate, dup) = cpu::backward(&gate, &up, activation, &dh);
             (dgate.into_tensor(), dup.into_tensor())
         }
-        Err([gate, up, dh]) => plain::backward(gate, up, activation, dh),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([gate, up, dh]) => {
+            let (dgate, dup) = cube::backward(&gate, &up, activation, &dh);
+            (tensor(dgate), tensor(dup))
+        }
+        Placed::Other([gate, up, dh]) => plain::backward(gate, up, activation, dh),
     }
 }

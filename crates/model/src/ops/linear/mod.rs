@@ -17,8 +17,7 @@ mod plain;
 
 use burn::tensor::Tensor;
 
-use super::engine::{Host, hosts};
-
+use super::engine::{Host, Placed, hosts, placed};
 use crate::profile::{Kind, Span, span};
 
 /// `x: [T, I]`, `w: [I, O]` -> `[T, O]` of x's type.
@@ -60,9 +59,11 @@ pub fn add_bias(y: Tensor<2>, bias: Tensor<2>) -> Tensor<2> {
 /// Gradient of the bias. `dy: [T, O]` -> `[1, O]` float32.
 pub fn backward_bias(dy: Tensor<2>) -> Tensor<2> {
     let _span = span(Kind::Operation, "linear.backward_bias");
-    match hosts([dy]) {
-        Ok([dy]) => Host::new(super::reduce::column_sums(&dy), [1, dy.dims()[1]]).into_tensor(),
-        Err([dy]) => plain::backward_bias(dy),
+    match placed([dy]) {
+        Placed::Host([dy]) => Host::new(super::reduce::column_sums(&dy), [1, dy.dims()[1]]).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([dy]) => super::cube::tensor(super::cube::reduce::column_sums(dy)),
+        Placed::Other([dy]) => plain::backward_bias(dy),
     }
 }
 

@@ -13,30 +13,41 @@
 //! (Qwen 3's query and key norm) is the same operation on `[T * heads, head_dim]`.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod cube;
 mod plain;
 
 use burn::tensor::Tensor;
 
-use super::engine::hosts;
+#[cfg(feature = "gpu")]
+use super::cube::tensor;
+use super::engine::{Placed, placed};
 use crate::profile::{Kind, span};
 
 /// `x: [T, E]`, `scale: [1, E]` -> `[T, E]` of x's type.
 pub fn forward(x: Tensor<2>, scale: Tensor<2>, eps: f64) -> Tensor<2> {
     let _span = span(Kind::Operation, "rms_norm.forward");
-    match hosts([x, scale]) {
-        Ok([x, scale]) => cpu::forward(&x, &scale, eps as f32).into_tensor(),
-        Err([x, scale]) => plain::forward(x, scale, eps),
+    match placed([x, scale]) {
+        Placed::Host([x, scale]) => cpu::forward(&x, &scale, eps as f32).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, scale]) => tensor(cube::forward(&x, &scale, eps as f32)),
+        Placed::Other([x, scale]) => plain::forward(x, scale, eps),
     }
 }
 
 /// Gradients of input and scale. `x, dy: [T, E]`, `scale: [1, E]` -> (`dx: [T, E]` of x's type, `dscale: [1, E]` float32).
 pub fn backward(x: Tensor<2>, scale: Tensor<2>, eps: f64, dy: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     let _span = span(Kind::Operation, "rms_norm.backward");
-    match hosts([x, scale, dy]) {
-        Ok([x, scale, dy]) => {
+    match placed([x, scale, dy]) {
+        Placed::Host([x, scale, dy]) => {
             let (dx, dscale) = cpu::backward(&x, &scale, eps as f32, &dy);
             (dx.into_tensor(), dscale.into_tensor())
         }
-        Err([x, scale, dy]) => plain::backward(x, scale, eps, dy),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, scale, dy]) => {
+            let (dx, dscale) = cube::backward(&x, &scale, eps as f32, &dy);
+            (tensor(dx), tensor(dscale))
+        }
+        Placed::Other([x, scale, dy]) => plain::backward(x, scale, eps, dy),
     }
 }

@@ -19,12 +19,16 @@
 //! in float64, their sines and cosines kept in float32; the rotation is float32 for every element type.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod cube;
 mod plain;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use mt_config::Rope;
 
-use super::engine::{hosts, integers};
+#[cfg(feature = "gpu")]
+use super::cube::tensor;
+use super::engine::{Placed, integers, placed};
 use crate::profile::{Kind, span};
 
 /// Sines and cosines of all positions below a limit.
@@ -85,11 +89,16 @@ pub fn apply(
     direction: Direction,
 ) -> Tensor<2> {
     let _span = span(Kind::Operation, "rope");
-    match hosts([x, table.cos.clone(), table.sin.clone()]) {
-        Ok([x, cos, sin]) => {
+    match placed([x, table.cos.clone(), table.sin.clone()]) {
+        Placed::Host([x, cos, sin]) => {
             let rotation = cpu::Rotation { cos, sin, interleaved: table.interleaved, head_dim, direction };
             cpu::apply(x, &integers(positions), &rotation).into_tensor()
         }
-        Err([x, ..]) => plain::apply(x, positions, table, head_dim, direction),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, cos, sin]) => {
+            let rotation = cube::Rotation { cos, sin, interleaved: table.interleaved, head_dim, direction };
+            tensor(cube::apply(x, &super::cube::integers(positions), &rotation))
+        }
+        Placed::Other([x, ..]) => plain::apply(x, positions, table, head_dim, direction),
     }
 }

@@ -1,0 +1,134 @@
+//! The step on a GPU, in place: one pass, a cube per block of elements, whose sum of squares it leaves behind.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{Hyper, Updated};
+use crate::ops::cube::reduce::{BLOCK, total};
+use crate::ops::cube::{UNITS, arg, cube_dim, element, empty, grid, len, owned, sum, tensor};
+
+pub(super) fn update(
+    param: CubeTensor,
+    grad: &CubeTensor,
+    mu: CubeTensor,
+    nu: CubeTensor,
+    hyper: &Hyper,
+) -> Updated {
+    let [param, mu, nu] = [param, mu, nu].map(owned);
+    let blocks = len(&param).div_ceil(BLOCK);
+    let squares = empty([blocks], DType::F32, &param);
+    let (of_mu, of_grad) = match hyper.look_ahead {
+        None => (1.0 / hyper.bias_correction1, 0.0),
+        Some(next) => (hyper.b1 / next, (1.0 - hyper.b1) / hyper.bias_correction1),
+    };
+    let seed = hyper.stochastic_rounding.filter(|_| param.dtype == DType::BF16);
+    update_kernel::launch(
+        &param.client,
+        grid(blocks),
+        cube_dim(),
+        arg(&param),
+        arg(grad),
+        arg(&mu),
+        arg(&nu),
+        arg(&squares),
+        StepLaunch::new(
+            hyper.learning_rate as f32,
+            hyper.b1 as f32,
+            hyper.b2 as f32,
+            (1.0 - hyper.b1) as f32,
+            (1.0 - hyper.b2) as f32,
+            of_mu as f32,
+            of_grad as f32,
+            (1.0 / hyper.bias_correction2) as f32,
+            hyper.eps as f32,
+            hyper.eps_root as f32,
+            hyper.weight_decay as f32,
+            hyper.grad_scale as f32,
+        ),
+        seed.unwrap_or_default() as u32,
+        (seed.unwrap_or_default() >> 32) as u32,
+        seed.is_some(),
+        [element(&param), element(grad), element(&mu), element(&nu)],
+    );
+    let param_squares = total(squares);
+    Updated { param: tensor(param), mu: tensor(mu), nu: tensor(nu), param_squares }
+}
+
+/// The step's numbers in float32, as the CPU's.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Step {
+    learning_rate: f32,
+    b1: f32,
+    b2: f32,
+    rest1: f32,
+    rest2: f32,
+    of_mu: f32,
+    of_grad: f32,
+    correction2: f32,
+    eps: f32,
+    eps_root: f32,
+    weight_decay: f32,
+    grad_scale: f32,
+}
+
+/// One step of all elements; `squares[b]` becomes the sum of the squares of block b's new parameters, as stored.
+#[cube(launch)]
+pub(crate) fn update_kernel<P: Float, G: Float, M: Float, N: Float>(
+    param: &mut [P],
+    grad: &[G],
+    mu: &mut [M],
+    nu: &mut [N],
+    squares: &mut [f32],
+    step: Step,
+    seed_low: u32,
+    seed_high: u32,
+    #[comptime] dither: bool,
+    #[define(P, G, M, N)] _types: [ElemType; 4],
+) {
+    let first = CUBE_POS * BLOCK;
+    let end = min(first + BLOCK, param.len());
+    let mut total = f32::new(0.0);
+    let mut i = first + UNIT_POS as usize;
+    while i < end {
+        let p = f32::cast_from(param[i]);
+        let g = f32::cast_from(grad[i]) * step.grad_scale;
+        let m = step.b1 * f32::cast_from(mu[i]) + step.rest1 * g;
+        let n = step.b2 * f32::cast_from(nu[i]) + step.rest2 * (g * g);
+        mu[i] = M::cast_from(m);
+        nu[i] = N::cast_from(n);
+        let root = (n * step.correction2 + step.eps_root).sqrt();
+        let update = (m * step.of_mu + g * step.of_grad) / (root + step.eps) + step.weight_decay * p;
+        let mut new = p - step.learning_rate * update;
+        if dither {
+            new = dithered(new, noise(seed_low, seed_high, i as u32));
+        }
+        let stored = P::cast_from(new);
+        param[i] = stored;
+        let stored = f32::cast_from(stored);
+        total += stored * stored;
+        i += UNITS;
+    }
+    let block = sum(total);
+    if UNIT_POS == 0 && first < param.len() {
+        squares[CUBE_POS] = block;
+    }
+}
+
+/// A value that bfloat16 holds: the one above with the probability of the distance from the one below.
+#[cube]
+fn dithered(value: f32, noise: u32) -> f32 {
+    let bits = u32::reinterpret(value);
+    let finite = (bits & 0x7f80_0000) != 0x7f80_0000;
+    let up = f32::reinterpret((bits + noise) & 0xffff_0000);
+    select(finite, up, value)
+}
+
+/// The CPU's noise: 16 random bits per seed and index, a multiply-xorshift hash.
+#[cube]
+fn noise(seed_low: u32, seed_high: u32, index: u32) -> u32 {
+    let mut x = (index * 0x9e37_79b9) ^ seed_low;
+    x = ((x ^ (x >> 16)) * 0x7feb_352d) ^ seed_high;
+    x = (x ^ (x >> 15)) * 0x846c_a68b;
+    (x ^ (x >> 16)) & 0xffff
+}
