@@ -28,10 +28,14 @@ mod vector;
 
 use crate::profile::{Kind, span};
 use burn::tensor::Tensor;
+#[cfg(feature = "gpu")]
+use burn_cubecl::tensor::CubeTensor;
 use mt_config::AttentionKernel;
 
 use self::flash_backward::{Gradients, Inputs};
-use super::engine::{Host, by_dtype, hosts};
+#[cfg(feature = "gpu")]
+use super::cube;
+use super::engine::{Host, Placed, by_dtype, placed};
 use super::real::Real;
 
 pub use self::layout::Layout;
@@ -73,9 +77,11 @@ pub fn forward(
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::forward(q, k, v, layout, spec);
     }
-    match hosts([q, k, v]) {
-        Ok([q, k, v]) => by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec)),
-        Err([q, k, v]) => dot_product::forward(q, k, v, layout, spec),
+    match placed([q, k, v]) {
+        Placed::Host([q, k, v]) => by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec)),
+        #[cfg(feature = "gpu")]
+        Placed::Cube(buffers) => cube_forward(buffers, layout, spec),
+        Placed::Other([q, k, v]) => dot_product::forward(q, k, v, layout, spec),
     }
 }
 
@@ -112,10 +118,40 @@ pub fn backward(
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::backward(q, k, v, dout, layout, spec);
     }
-    match hosts([q, k, v, out, lse, dout]) {
-        Ok(tensors) => by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec)),
-        Err([q, k, v, _, _, dout]) => dot_product::backward(q, k, v, dout, layout, spec),
+    match placed([q, k, v, out, lse, dout]) {
+        Placed::Host(tensors) => {
+            by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec))
+        }
+        #[cfg(feature = "gpu")]
+        Placed::Cube(buffers) => cube_backward(buffers, layout, spec),
+        Placed::Other([q, k, v, _, _, dout]) => dot_product::backward(q, k, v, dout, layout, spec),
     }
+}
+
+#[cfg(feature = "gpu")]
+fn cube_forward(buffers: [CubeTensor; 3], layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+    #[cfg(feature = "rocm")]
+    if hip::launch::runs_on(&buffers[0], spec) {
+        let (out, lse) = hip::launch::forward(&buffers, layout, spec);
+        return (cube::tensor(out), cube::tensor(lse));
+    }
+    let [q, k, v] = buffers.map(cube::tensor);
+    dot_product::forward(q, k, v, layout, spec)
+}
+
+#[cfg(feature = "gpu")]
+fn cube_backward(
+    buffers: [CubeTensor; 6],
+    layout: &Layout,
+    spec: &Spec,
+) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
+    #[cfg(feature = "rocm")]
+    if hip::launch::runs_on(&buffers[0], spec) {
+        let [dq, dk, dv] = hip::launch::backward(&buffers, layout, spec).map(cube::tensor);
+        return (dq, dk, dv);
+    }
+    let [q, k, v, _, _, dout] = buffers.map(cube::tensor);
+    dot_product::backward(q, k, v, dout, layout, spec)
 }
 
 fn check(q: &Tensor<2>, keys_and_values: [&Tensor<2>; 2], layout: &Layout, spec: &Spec) {

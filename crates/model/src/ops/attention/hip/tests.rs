@@ -55,12 +55,7 @@ impl Program {
         std::fs::write(&file, &bytes).expect("the buffers");
         let output =
             Command::new(&self.path).arg(&file).arg(seed.to_string()).output().expect("the program runs");
-        assert!(
-            output.status.success(),
-            "{}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         read(&file, buffers)
     }
 }
@@ -100,8 +95,7 @@ fn programs(head_dim: usize) -> Option<Programs> {
 /// Results as bytes: out, lse, dq, dk, dv.
 fn run(programs: &Programs, data: &Data<bf16>, layout: &Layout, spec: &Spec, seed: u32) -> [Vec<u8>; 5] {
     let ranges = Ranges::new(layout, window(spec));
-    let shape =
-        [layout.seq() as i32, spec.num_query_heads as i32, spec.num_kv_heads as i32, window(spec)];
+    let shape = [layout.seq() as i32, spec.num_query_heads as i32, spec.num_kv_heads as i32, window(spec)];
     let grid = |heads: usize| [layout.seq().div_ceil(BLOCK), heads, layout.batch()];
     let [q, k, v, dout] = [&data.q, &data.k, &data.v, &data.dout].map(|x| bytemuck::cast_slice::<_, u8>(x));
     let segments: &[u8] = bytemuck::cast_slice(layout.segment_ids());
@@ -129,8 +123,7 @@ fn check(programs: &Programs, layout: &Layout, heads: [usize; 2], window: Option
     assert!(covers(&spec, DType::BF16));
     let data = data(7, layout.num_tokens(), &spec);
     let round = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>();
-    let data =
-        Data { q: round(&data.q), k: round(&data.k), v: round(&data.v), dout: round(&data.dout) };
+    let data = Data { q: round(&data.q), k: round(&data.k), v: round(&data.v), dout: round(&data.dout) };
     let wide = |x: &[bf16]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
     let exact = Data { q: wide(&data.q), k: wide(&data.k), v: wide(&data.v), dout: wide(&data.dout) };
     let expected = reference(&exact, layout, &spec);
@@ -143,9 +136,12 @@ fn check(programs: &Programs, layout: &Layout, heads: [usize; 2], window: Option
     // Operands and results are rounded to 8 bits of mantissa; scores, softmax and sums aren't.
     let what = format!("{heads:?} x {} {window:?}", programs.head_dim);
     close(&format!("lse {what}"), &lse, &expected.lse, 1e-5);
-    for (name, found, expected) in
-        [("out", out, &expected.out), ("dv", dv, &expected.dv), ("dq", dq, &expected.dq), ("dk", dk, &expected.dk)]
-    {
+    for (name, found, expected) in [
+        ("out", out, &expected.out),
+        ("dv", dv, &expected.dv),
+        ("dq", dq, &expected.dq),
+        ("dk", dk, &expected.dk),
+    ] {
         close(&format!("{name} {what}"), &values(found), expected, 4e-3);
     }
     assert!(
