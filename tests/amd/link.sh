@@ -28,7 +28,7 @@ if ! link -C link-arg=-Wl,--error-limit=0 2>"$folder/linker.log"; then
 fi
 binary=target/release/mt-train
 
-train() { timeout 300 "$binary" "$@" model_name=llama3-tiny steps=2 dataset_type=synthetic base_output_directory="$folder/runs" run_name=linked; }
+train() { timeout 300 "$binary" --config configs/quickstart.yml "$@" steps=2 base_output_directory="$folder/runs" run_name=linked; }
 
 echo "asking for a GPU"
 status=0
