@@ -98,15 +98,21 @@ attention_backward_keys(const bf16* __restrict__ q,         // [batch, seq, quer
 
         float16v scores = rows_product(query_rows, column, own_key, half);
         float16v gradients = rows_product(gradient_rows, column, own_value, half);
-        const bool plain = current >= range.plain_first && current + QUERIES <= range.plain_end;
+        if (current < range.plain_first || current + QUERIES > range.plain_end) {
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+                int row = row_of(i, half), query = current + row;
+                bool visible = exists && query < shape.seq && key <= query && query - key < shape.window &&
+                               row_segment[row] == segment;
+                scores[i] = visible ? scores[i] : -__builtin_inff();
+            }
+        }
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            int row = row_of(i, half), query = current + row;
-            bool visible = plain || (exists && query < shape.seq && key <= query && query - key < shape.window &&
-                                     row_segment[row] == segment);
+            int row = row_of(i, half);
             float probability = __builtin_amdgcn_exp2f(__builtin_fmaf(scores[i], LOG2_E, -row_lse[row]));
-            scores[i] = visible ? probability : 0.0f;
-            gradients[i] = visible ? probability * (gradients[i] - row_delta[row]) : 0.0f;
+            scores[i] = probability;
+            gradients[i] = probability * (gradients[i] - row_delta[row]);
         }
         columns_product(value_sums, gradient_columns, 0, scores, column, half);
         columns_product(key_sums, query_columns, 0, gradients, column, half);

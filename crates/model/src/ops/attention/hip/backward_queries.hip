@@ -84,14 +84,18 @@ attention_backward_queries(const bf16* __restrict__ q,         // [batch, seq, q
 
         float16v scores = rows_product(key_rows, column, own_query, half);
         float16v gradients = rows_product(value_rows, column, own_gradient, half);
-        const bool plain = tile >= range.plain_first && tile + KEYS <= range.plain_end;
+        if (tile < range.plain_first || tile + KEYS > range.plain_end) {
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+                int key = tile + row_of(i, half);
+                bool visible = exists && key <= query && query - key < shape.window && segments[key] == segment;
+                scores[i] = visible ? scores[i] : -__builtin_inff();
+            }
+        }
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            int key = tile + row_of(i, half);
-            bool visible =
-                plain || (exists && key <= query && query - key < shape.window && segments[key] == segment);
             float probability = __builtin_amdgcn_exp2f(__builtin_fmaf(scores[i], LOG2_E, -own_lse));
-            gradients[i] = visible ? probability * (gradients[i] - own_delta) : 0.0f;
+            gradients[i] = probability * (gradients[i] - own_delta);
         }
         columns_product(sums, key_columns, 0, gradients, column, half);
     }
