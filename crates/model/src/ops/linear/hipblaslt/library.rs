@@ -45,7 +45,6 @@ pub(super) struct Functions {
     pub preference_create: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
     pub preference_destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub preference_set: unsafe extern "C" fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
-    #[expect(clippy::type_complexity, reason = "C's")]
     pub heuristic: unsafe extern "C" fn(
         *mut c_void,
         *mut c_void,
@@ -58,7 +57,6 @@ pub(super) struct Functions {
         *mut Heuristic,
         *mut c_int,
     ) -> c_int,
-    #[expect(clippy::type_complexity, reason = "C's")]
     pub matmul: unsafe extern "C" fn(
         *mut c_void,
         *mut c_void,

@@ -39,7 +39,7 @@ pub(super) enum Error {
     NoKernel(Product),
     /// A product isn't what the portable one is.
     #[cfg_attr(not(feature = "rocm"), expect(dead_code, reason = "found where there is a GPU"))]
-    #[error("{product:?} is off by {error:e} of its norm")]
+    #[error("{product:?} is off by {error} of its norm")]
     Wrong {
         /// Which.
         product: Product,

@@ -64,22 +64,22 @@ fn products_of_every_layout_and_type() {
     // SAFETY: the stand-in does nothing when it's loaded. Held, so that its count survives until it's read.
     let held = unsafe { libloading::Library::new(&path) }.unwrap();
     let library = HipBlasLt::load(&names).unwrap();
-    let (f32, bf16) = (Element::F32, Element::Bf16);
+    let (wide, narrow) = (Element::F32, Element::Bf16);
     // Those of `y = x w`, `dx = dy w^T`, `dw = x^T dy`, in both compute types; twice, since the second finds its algorithm known.
-    for (inputs, output) in [(f32, f32), (bf16, bf16), (bf16, f32)] {
+    for (inputs, output) in [(wide, wide), (narrow, narrow), (narrow, wide)] {
         for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false)] {
             let product = Product { m: 3, n: 5, k: 4, a_transposed, b_transposed, inputs, output };
             for _ in 0..2 {
                 let [mut expected, found] = both(&library, product).unwrap();
-                if output == bf16 {
-                    expected.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
+                if output == narrow {
+                    expected.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
                 }
                 assert_eq!(found, expected, "{product:?}");
             }
         }
     }
     let impossible =
-        Product { m: 2, n: 2, k: 13, a_transposed: false, b_transposed: false, inputs: f32, output: f32 };
+        Product { m: 2, n: 2, k: 13, a_transposed: false, b_transposed: false, inputs: wide, output: wide };
     assert_eq!(both(&library, impossible).unwrap_err(), Error::NoKernel(impossible));
     drop(library);
 
