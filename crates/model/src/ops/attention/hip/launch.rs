@@ -13,10 +13,12 @@ use cubecl::{CubeKernel, PrecompiledSource};
 use super::super::super::cube::empty;
 use super::super::{Layout, Spec};
 use super::ranges::{Range, Ranges};
-use super::{BLOCK, Kernel, THREADS, covers, window};
+use super::{BLOCK, Kernel, covers, window};
 
 /// The only architecture that the kernels were laid out for.
 const ARCHITECTURE: &str = "gfx942";
+/// Threads of a workgroup: four waves.
+const THREADS: u32 = 256;
 
 /// A kernel for one width of heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

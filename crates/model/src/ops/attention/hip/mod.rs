@@ -27,8 +27,6 @@ pub(super) enum Kernel {
 const BLOCK: usize = 128;
 /// Queries or keys of a wave.
 const WAVE: usize = 32;
-/// Threads of a workgroup.
-pub(super) const THREADS: u32 = 256;
 
 impl Kernel {
     /// Name of the function.
