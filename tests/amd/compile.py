@@ -64,6 +64,7 @@ def hand_written():
                 "head_dim": head_dim,
                 "grid": grid,
                 "block": [256, 1, 1],
+                "dynamic_lds_bytes": 0,
                 "matrix_units": True,
                 "arguments": [dict(zip(("name", "direction", "dtype", "layout"), argument)) for argument in arguments],
                 "passing": "one 64-bit pointer for each argument, tensors contiguous and 16-byte aligned",
