@@ -7,7 +7,8 @@ Code objects are left in target/amd/<arch>/<kernel>.hsaco, each with its text (.
 arguments in their order. A kernel fails that spills, uses scratch, more LDS than a workgroup has, or, where its purpose is matrix
 units, none of their instructions. The table of resources must be the one in docs/kernels-amd.md; --update-docs writes it.
 
-Kernels: the hand-written ones of crates/model/src/ops, and what target/amd/generated/<arch>/ holds of CubeCL's (.hip with .json).
+Kernels: the hand-written ones of crates/model/src/ops, and any text of CubeCL's found in target/amd/generated/<arch>/ (.hip with
+.json); nothing in this repository writes those yet.
 Needs pip once, for the clang in the package `ziglang`; without, it says so and succeeds.
 """
 
