@@ -1,6 +1,7 @@
 //! What can be known of AMD GPUs before a device is opened. Opening one whose architecture CubeCL doesn't know ends in a failed
 //! assertion inside of it, so it's looked up first, where the kernel driver lists it.
 
+use std::ffi::{c_char, c_int};
 use std::path::Path;
 
 use burn::tensor::{Device, DeviceType};
@@ -33,6 +34,40 @@ pub(super) fn needs() -> String {
     }
     "ROCm: libamdhip64.so and libhiprtc.so are there, but list no device; may this user read /dev/kfd?"
         .to_owned()
+}
+
+/// Product, architecture, memory and matrix units of HIP's device number `index`; opens nothing.
+pub(super) fn details(index: usize) -> Option<String> {
+    let index = c_int::try_from(index).ok()?;
+    // SAFETY: a C struct of numbers and arrays of them, for which zeros are values; HIP fills it where it returns success. The
+    // function is loaded: HIP has listed this device.
+    let properties = unsafe {
+        let mut properties: cubecl_hip_sys::hipDeviceProp_tR0600 = std::mem::zeroed();
+        let status = cubecl_hip_sys::hipGetDevicePropertiesR0600(&mut properties, index);
+        (status == cubecl_hip_sys::HIP_SUCCESS).then_some(properties)?
+    };
+    let architecture = text(&properties.gcnArchName);
+    let architecture = architecture.split(':').next().unwrap_or_default();
+    let gibibytes = properties.totalGlobalMem as f64 / (1u64 << 30) as f64;
+    let units = matrix_units(architecture);
+    Some(format!("{}, {architecture}, {gibibytes:.1} GiB of memory, {units}", text(&properties.name)))
+}
+
+/// A C string in an array that it needn't fill.
+fn text(characters: &[c_char]) -> String {
+    let bytes: Vec<u8> =
+        characters.iter().map(|&character| character as u8).take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What multiplies matrices there.
+fn matrix_units(architecture: &str) -> &'static str {
+    let is = |prefixes: &[&str]| prefixes.iter().any(|prefix| architecture.starts_with(prefix));
+    match architecture {
+        _ if is(&["gfx908", "gfx90a", "gfx94", "gfx95"]) => "matrix units: MFMA",
+        _ if is(&["gfx11", "gfx12"]) => "matrix units: WMMA",
+        _ => "no matrix units",
+    }
 }
 
 /// Architectures of this machine's GPUs that aren't [`KNOWN`].
@@ -69,6 +104,14 @@ mod tests {
         }
         assert_eq!(architecture("gfx_target_version 0\n"), None);
         assert_eq!(architecture("vendor_id 4098\n"), None);
+    }
+
+    #[test]
+    fn matrix_units_by_architecture() {
+        assert_eq!(matrix_units("gfx942"), "matrix units: MFMA");
+        assert_eq!(matrix_units("gfx1100"), "matrix units: WMMA");
+        assert_eq!(matrix_units("gfx1030"), "no matrix units");
+        assert_eq!(text(&[b'g' as c_char, b'f' as c_char, 0, 1]), "gf");
     }
 
     #[test]

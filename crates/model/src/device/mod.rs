@@ -16,6 +16,8 @@ use thiserror::Error;
 pub struct Available {
     /// For people, such as `ROCm GPU 0`.
     pub name: String,
+    /// Product, architecture, memory and matrix units, as far as its driver tells without opening it.
+    pub details: Option<String>,
     /// What tensors are created on.
     pub device: Device,
 }
@@ -78,7 +80,7 @@ pub fn choose(hardware: Hardware, index: usize) -> Result<Choice, DeviceError> {
 /// All devices of this machine that this build can drive, the GPUs first; a card once for each runtime that reaches it.
 pub fn available() -> Vec<Available> {
     let mut devices: Vec<Available> = RUNTIMES.iter().flat_map(Runtime::devices).collect();
-    devices.push(Available { name: "CPU".to_owned(), device: Device::flex() });
+    devices.push(Available { name: "CPU".to_owned(), details: None, device: Device::flex() });
     devices
 }
 
@@ -123,29 +125,34 @@ struct Runtime {
     enumerate: fn() -> Vec<Device>,
     /// What it needs on the machine, and whether that was there.
     needs: fn() -> String,
+    /// [`Available::details`] of the device of this number.
+    details: fn(usize) -> Option<String>,
 }
 
 /// The runtimes of this build, in the order of preference. Listing devices opens none and, without a driver, lists none.
 static RUNTIMES: &[Runtime] = &[
     #[cfg(feature = "rocm")]
-    Runtime { name: "ROCm", enumerate: amd::devices, needs: amd::needs },
+    Runtime { name: "ROCm", enumerate: amd::devices, needs: amd::needs, details: amd::details },
     #[cfg(feature = "cuda")]
     Runtime {
         name: "CUDA",
         enumerate: || list(burn::tensor::DeviceType::Cuda),
         needs: || "CUDA: the driver library libcuda.so and a device that it lists".to_owned(),
+        details: |_| None,
     },
     #[cfg(feature = "vulkan")]
     Runtime {
         name: "Vulkan",
         enumerate: || list(burn::tensor::DeviceType::Vulkan),
         needs: || "Vulkan: the loader libvulkan.so.1 and a driver that it lists".to_owned(),
+        details: |_| None,
     },
     #[cfg(feature = "wgpu")]
     Runtime {
         name: "wgpu",
         enumerate: || list(burn::tensor::DeviceType::Wgpu),
         needs: || "wgpu: an adapter for Vulkan (loader libvulkan.so.1), Metal or DirectX 12".to_owned(),
+        details: |_| None,
     },
 ];
 
@@ -158,7 +165,7 @@ impl Runtime {
     fn devices(&self) -> Vec<Available> {
         let describe = |(i, device): (usize, Device)| {
             let kind = if is_software(&device) { "software device" } else { "GPU" };
-            Available { name: format!("{} {kind} {i}", self.name), device }
+            Available { name: format!("{} {kind} {i}", self.name), details: (self.details)(i), device }
         };
         (self.enumerate)().into_iter().enumerate().map(describe).collect()
     }

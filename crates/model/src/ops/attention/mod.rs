@@ -20,6 +20,8 @@ mod cube;
 mod dot_product;
 mod flash_backward;
 mod flash_forward;
+#[cfg(any(test, feature = "rocm"))]
+mod hip;
 mod layout;
 mod pack;
 pub(crate) mod product;
@@ -28,6 +30,8 @@ mod vector;
 
 use crate::profile::{Kind, span};
 use burn::tensor::Tensor;
+#[cfg(feature = "gpu")]
+use burn_cubecl::tensor::CubeTensor;
 use mt_config::AttentionKernel;
 
 use self::flash_backward::{Gradients, Inputs};
@@ -73,18 +77,12 @@ pub fn forward(
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::forward(q, k, v, layout, spec);
     }
-    let [q, k, v] = match placed([q, k, v]) {
-        Placed::Host([q, k, v]) => {
-            return by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec));
-        }
+    match placed([q, k, v]) {
+        Placed::Host([q, k, v]) => by_dtype!(q.dtype(), E => flash_forward::<E>(&q, &k, &v, layout, spec)),
         #[cfg(feature = "gpu")]
-        Placed::Cube(operands) => match cube::forward(&operands, layout, spec) {
-            Some(results) => return results,
-            None => operands.map(super::cube::tensor),
-        },
-        Placed::Other(operands) => operands,
-    };
-    dot_product::forward(q, k, v, layout, spec)
+        Placed::Cube(operands) => cube_forward(operands, layout, spec),
+        Placed::Other([q, k, v]) => dot_product::forward(q, k, v, layout, spec),
+    }
 }
 
 /// FLOPs of `products` products with a score for every visible pair, and the bytes of as many operands.
@@ -120,17 +118,47 @@ pub fn backward(
     if spec.kernel == AttentionKernel::DotProduct {
         return dot_product::backward(q, k, v, dout, layout, spec);
     }
-    let [q, k, v, _, _, dout] = match placed([q, k, v, out, lse, dout]) {
+    match placed([q, k, v, out, lse, dout]) {
         Placed::Host(tensors) => {
-            return by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec));
+            by_dtype!(tensors[0].dtype(), E => flash_backward::<E>(&tensors, layout, spec))
         }
         #[cfg(feature = "gpu")]
-        Placed::Cube(operands) => match cube::backward(&operands, layout, spec) {
-            Some(gradients) => return gradients,
-            None => operands.map(super::cube::tensor),
-        },
-        Placed::Other(operands) => operands,
-    };
+        Placed::Cube(operands) => cube_backward(operands, layout, spec),
+        Placed::Other([q, k, v, _, _, dout]) => dot_product::backward(q, k, v, dout, layout, spec),
+    }
+}
+
+/// On a GPU: the hand-written kernel where the device has one, the portable one where it applies, else the reference.
+#[cfg(feature = "gpu")]
+fn cube_forward(operands: [CubeTensor; 3], layout: &Layout, spec: &Spec) -> (Tensor<2>, Tensor<2>) {
+    #[cfg(feature = "rocm")]
+    if hip::launch::runs_on(&operands[0], spec) {
+        let (out, lse) = hip::launch::forward(&operands, layout, spec);
+        return (super::cube::tensor(out), super::cube::tensor(lse));
+    }
+    if let Some(results) = cube::forward(&operands, layout, spec) {
+        return results;
+    }
+    let [q, k, v] = operands.map(super::cube::tensor);
+    dot_product::forward(q, k, v, layout, spec)
+}
+
+/// As [`cube_forward`].
+#[cfg(feature = "gpu")]
+fn cube_backward(
+    operands: [CubeTensor; 6],
+    layout: &Layout,
+    spec: &Spec,
+) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
+    #[cfg(feature = "rocm")]
+    if hip::launch::runs_on(&operands[0], spec) {
+        let [dq, dk, dv] = hip::launch::backward(&operands, layout, spec).map(super::cube::tensor);
+        return (dq, dk, dv);
+    }
+    if let Some(gradients) = cube::backward(&operands, layout, spec) {
+        return gradients;
+    }
+    let [q, k, v, _, _, dout] = operands.map(super::cube::tensor);
     dot_product::backward(q, k, v, dout, layout, spec)
 }
 

@@ -13,19 +13,64 @@
 //! parameters are float32.
 
 mod cpu;
+#[cfg(any(test, feature = "rocm"))]
+mod hipblaslt;
 mod plain;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 use super::engine::{Host, Placed, hosts, placed};
 use crate::profile::{Kind, Span, span};
+
+/// `MT_GEMM` is neither of its values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("MT_GEMM: {value:?}, expected `burn` or `hipblaslt`")]
+pub struct GemmError {
+    /// What it is.
+    pub value: String,
+}
+
+/// Chooses who computes the products on `device`, once, before training: `wanted` is `burn`, `hipblaslt`, or unset for hipBLASLt
+/// where there is an AMD GPU and the library, after its products were compared with burn's. Returns a line for the log where
+/// there was something to choose; what fails falls back to burn.
+///
+/// # Errors
+/// [`GemmError`] for another name.
+pub fn choose_gemm(wanted: Option<&str>, device: &Device) -> Result<Option<String>, GemmError> {
+    match wanted {
+        Some("burn") => Ok(None),
+        None | Some("hipblaslt") => Ok(hipblaslt_line(device)),
+        Some(value) => Err(GemmError { value: value.to_owned() }),
+    }
+}
+
+#[cfg(feature = "rocm")]
+fn hipblaslt_line(device: &Device) -> Option<String> {
+    Some(match hipblaslt::launch::choose(device)? {
+        Ok(()) => "matrix products by hipBLASLt, checked against burn's".to_owned(),
+        Err(why) => format!("matrix products by burn: hipBLASLt isn't used, {why}"),
+    })
+}
+
+#[cfg(not(feature = "rocm"))]
+fn hipblaslt_line(_device: &Device) -> Option<String> {
+    None
+}
 
 /// `x: [T, I]`, `w: [I, O]` -> `[T, O]` of x's type.
 pub fn forward(x: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
     let _span = product_span("linear.forward", &x, w.dims());
     match hosts([x, w]) {
         Ok([x, w]) => cpu::forward(&x, &w).into_tensor(),
-        Err([x, w]) => plain::forward(x, w),
+        Err([x, w]) => {
+            #[cfg(feature = "rocm")]
+            if let Some(y) =
+                hipblaslt::launch::product(&x, &w.clone().cast(x.dtype()), [false, false], x.dtype())
+            {
+                return y;
+            }
+            plain::forward(x, w)
+        }
     }
 }
 
@@ -34,7 +79,15 @@ pub fn backward_input(dy: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
     let _span = product_span("linear.backward_input", &dy, w.dims());
     match hosts([dy, w]) {
         Ok([dy, w]) => cpu::backward_input(&dy, &w).into_tensor(),
-        Err([dy, w]) => plain::backward_input(dy, w),
+        Err([dy, w]) => {
+            #[cfg(feature = "rocm")]
+            if let Some(dx) =
+                hipblaslt::launch::product(&dy, &w.clone().cast(dy.dtype()), [false, true], dy.dtype())
+            {
+                return dx;
+            }
+            plain::backward_input(dy, w)
+        }
     }
 }
 
@@ -43,7 +96,13 @@ pub fn backward_weight(x: Tensor<2>, dy: Tensor<2>) -> Tensor<2> {
     let _span = product_span("linear.backward_weight", &x, [x.dims()[1], dy.dims()[1]]);
     match hosts([x, dy]) {
         Ok([x, dy]) => cpu::backward_weight(&x, &dy).into_tensor(),
-        Err([x, dy]) => plain::backward_weight(x, dy),
+        Err([x, dy]) => {
+            #[cfg(feature = "rocm")]
+            if let Some(dw) = hipblaslt::launch::product(&x, &dy, [true, false], burn::tensor::DType::F32) {
+                return dw;
+            }
+            plain::backward_weight(x, dy)
+        }
     }
 }
 
