@@ -21,6 +21,9 @@ pub(super) fn create(
     path: &Path,
     write: impl FnOnce(&Path) -> Result<(), ConvertError>,
 ) -> Result<(), ConvertError> {
+    // A bare name has no folder above it that could be synced.
+    let path = &std::path::absolute(path)
+        .map_err(|error| ConvertError::Read { path: path.to_path_buf(), reason: error.to_string() })?;
     if path.exists() {
         return Err(ConvertError::Exists { path: path.to_path_buf() });
     }

@@ -155,6 +155,10 @@ impl Cache {
             self.name.clone_from(name);
         }
         let parts = entry.leaves.len();
+        if parts == 1 {
+            self.name.clear();
+            return Ok(std::mem::take(&mut self.bytes));
+        }
         let inner = self.bytes.len() / (entry.outer * parts);
         let piece = |block: usize| &self.bytes[(block * parts + tensor.part) * inner..][..inner];
         Ok((0..entry.outer).flat_map(piece).copied().collect())

@@ -144,7 +144,7 @@ fn for_each_tile(
     mut body: impl FnMut(Tensor<2>, Tensor<2>),
 ) {
     let ([tokens, _], [_, vocab]) = (operands.h.dims(), operands.w.dims());
-    let size = head_tile_rows(tokens, vocab, spec.tiling);
+    let size = head_tile_rows(tokens, vocab, size_of::<f32>(), spec.tiling);
     for first in (0..tokens).step_by(size) {
         let h = operands.h.clone().narrow(0, first, size.min(tokens - first));
         let products = float(h.clone().matmul(operands.w.clone()));
