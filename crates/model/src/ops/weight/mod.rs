@@ -24,6 +24,10 @@ pub(crate) const FEW: usize = 8;
 
 /// A matrix `[in, out]`, or another parameter, of a model that decodes.
 #[derive(Debug, Clone)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a tensor is large in GPU builds only, and there are few weights"
+)]
 pub enum Weight {
     /// As it was trained, in the type in which it is multiplied.
     Float(Tensor<2>),
