@@ -46,9 +46,28 @@ fn greedy_text_is_the_same_every_time_and_makes_sense() {
     let elsewhere = decode(&bench, &["prompt=line 1", "run_name=other", &path]).expect(0);
     assert_eq!(elsewhere.stdout, first.stdout);
 
+    quantized_weights(&bench);
     sampling(&bench, &first.stdout);
     batches(&bench, &first.stdout);
     mistakes(&bench);
+}
+
+fn quantized_weights(bench: &Bench) {
+    for kind in ["int8w", "int4w"] {
+        let (folder, quantization) = (bench.path(kind), format!("quantization={kind}"));
+        let save = format!("save_quantized_params_path={}", folder.display());
+        let written = decode(bench, &["prompt=line 1", &quantization, &save]).expect(0);
+        let load = format!("load_parameters_path={}", folder.display());
+        let read = ["prompt=line 1", "run_name=other", "checkpoint_is_quantized=true", &load];
+        let again = decode(bench, &[&read[..], &[&quantization]].concat()).expect(0);
+        assert_eq!(again.stdout, written.stdout, "{kind}");
+        // Nothing is overwritten, and other integers aren't taken for these.
+        let twice = decode(bench, &["prompt=line 1", &quantization, &save]).expect(1);
+        assert!(twice.stderr.contains("is there already"), "{}", twice.stderr);
+        let other = if kind == "int8w" { "quantization=int4w" } else { "quantization=int8w" };
+        let mixed = decode(bench, &[&read[..], &[other]].concat()).expect(1);
+        assert!(mixed.stderr.contains(&format!("its quantization is {kind}")), "{}", mixed.stderr);
+    }
 }
 
 fn sampling(bench: &Bench, greedy: &str) {

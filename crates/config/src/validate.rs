@@ -288,6 +288,20 @@ impl Checks<'_> {
 
     fn decoding(&mut self) {
         let c = self.config;
+        let has_integers = matches!(c.quantization, Quantization::Int8w | Quantization::Int4w);
+        self.require(!c.checkpoint_is_quantized || has_integers, "checkpoint_is_quantized", || {
+            "needs `quantization: int8w` or `int4w`, whichever the weights are in".to_owned()
+        });
+        self.require(
+            !c.checkpoint_is_quantized || !c.load_parameters_path.is_empty(),
+            "checkpoint_is_quantized",
+            || "needs `load_parameters_path`, the folder of the quantized weights".to_owned(),
+        );
+        self.require(
+            c.save_quantized_params_path.is_empty() || has_integers,
+            "save_quantized_params_path",
+            || "needs `quantization: int8w` or `int4w`".to_owned(),
+        );
         self.require(!c.quantize_kvcache || c.kv_quant_axis != KvQuantAxis::Unset, "kv_quant_axis", || {
             "`quantize_kvcache: true` needs dkv or heads_and_dkv".to_owned()
         });

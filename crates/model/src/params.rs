@@ -67,6 +67,29 @@ pub const DECODER_NORM: &str = "decoder/decoder_norm/scale";
 /// MaxText's path of the output head.
 pub const LOGITS_DENSE: &str = "decoder/logits_dense/kernel";
 
+impl<T, E> LayerParams<Result<T, E>> {
+    /// All parameters, or the first error.
+    pub fn transposed(self) -> Result<LayerParams<T>, E> {
+        let optional = |parameter: Option<Result<T, E>>| parameter.transpose();
+        Ok(LayerParams {
+            pre_self_attention_layer_norm: self.pre_self_attention_layer_norm?,
+            query: self.query?,
+            key: self.key?,
+            value: self.value?,
+            query_bias: optional(self.query_bias)?,
+            key_bias: optional(self.key_bias)?,
+            value_bias: optional(self.value_bias)?,
+            query_norm: optional(self.query_norm)?,
+            key_norm: optional(self.key_norm)?,
+            out: self.out?,
+            post_self_attention_layer_norm: self.post_self_attention_layer_norm?,
+            wi_0: self.wi_0?,
+            wi_1: self.wi_1?,
+            wo: self.wo?,
+        })
+    }
+}
+
 impl<T> LayerParams<T> {
     /// Applies `f` to every parameter, in order.
     pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> LayerParams<U> {

@@ -130,10 +130,8 @@ key_table! {
     quantize_kvcache: bool = "false", "Quantize the KV cache when decoding.";
     kv_quant_axis: KvQuantAxis = "heads_and_dkv", "Axes that share a scale in a quantized KV cache; dkv is more accurate and needs more scales.";
     kv_quant_dtype: KvQuantDtype = "int8", "Element type of a quantized KV cache: int8.";
-    checkpoint_is_quantized: bool = "false", "The checkpoint to load holds quantized weights.",
-        rejected "checkpoints hold float weights here; int8w and int4w quantize them while they are loaded, in seconds";
-    save_quantized_params_path: String = "\"\"", "Where to write quantized parameters.",
-        rejected "checkpoints hold float weights here; int8w and int4w quantize them while they are loaded, in seconds";
+    checkpoint_is_quantized: bool = "false", "load_parameters_path holds the integers of int8w or int4w, as save_quantized_params_path wrote them.";
+    save_quantized_params_path: String = "\"\"", "With int8w or int4w, mt-decode writes the integers to this new folder.";
 }
 "RematAndOffload" {
     remat_policy: RematPolicyName = "full", "Which activations of a layer are kept for the backward pass.";

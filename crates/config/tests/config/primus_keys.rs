@@ -258,7 +258,7 @@ fn weight_dtype() {
 #[test]
 fn checkpoint_is_quantized() {
     accepts("checkpoint_is_quantized", &[("false", "false")]);
-    refuses("checkpoint_is_quantized", &[("true", "int8w and int4w quantize them")]);
+    refuses("checkpoint_is_quantized", &[("true", "needs `quantization: int8w` or `int4w`")]);
 }
 
 #[test]

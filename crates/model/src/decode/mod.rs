@@ -17,13 +17,15 @@ use crate::batch::{BatchError, BatchTensors, Rows};
 use crate::block::{Step, decoder_layer};
 use crate::loss;
 use crate::ops::decode_attention::{Cache, Shape, Slot};
-use crate::ops::weight::{Bits, Weight};
+use crate::ops::weight::Weight;
 use crate::ops::{attention, elementwise, rms_norm, rope};
-use crate::params::{LAYER_NAMES, LayerParams, Params};
+use crate::params::{DECODER_NORM, EMBEDDING, LAYER_NAMES, LOGITS_DENSE, LayerParams, Params, layer_path};
 use crate::profile::{Kind, span};
+use crate::tree::layer_matrices;
 use crate::{burn_dtype, scan};
 
 pub use crate::ops::decode_attention::Storage;
+pub use crate::ops::weight::{Bits, Integers, Weight as StoredWeight};
 pub use sampling::{Sampler, Strategy};
 
 /// A model that reads and continues sequences.
@@ -38,6 +40,15 @@ pub struct Decoder {
     attention: attention::Spec,
 }
 
+/// Width of the integers that the layers' kernels become, if they do.
+fn kernel_bits(config: &ModelConfig) -> Option<Bits> {
+    match config.quantization {
+        Quantization::Int8w => Some(Bits::Eight),
+        Quantization::Int4w => Some(Bits::Four),
+        _ => None,
+    }
+}
+
 impl Decoder {
     /// Takes the weights of a model and casts them, once, to the types in which they are multiplied; the kernels of the layers
     /// become integers with `quantization` int8w or int4w.
@@ -45,11 +56,7 @@ impl Decoder {
         let device = params.embedding.device();
         let dtype = burn_dtype(config.dtype);
         let head = elementwise::cast(loss::head_matrix(&config, &params), loss::head_dtype(&config, &params));
-        let bits = match config.quantization {
-            Quantization::Int8w => Some(Bits::Eight),
-            Quantization::Int4w => Some(Bits::Four),
-            _ => None,
-        };
+        let bits = kernel_bits(&config);
         let weight = |(name, parameter): (&str, Tensor<2>)| {
             let parameter = elementwise::cast(parameter, dtype);
             match bits {
@@ -67,6 +74,57 @@ impl Decoder {
             attention: scan::attention_spec(&config),
             config,
         }
+    }
+
+    /// A decoder of weights that were prepared before: `weight` is asked for each by its path, shape `[in, out]` and, where it is to
+    /// be integers, their width. It must answer with what was asked for.
+    ///
+    /// # Errors
+    /// Those of `weight`.
+    ///
+    /// # Panics
+    /// When the embedding or the final norm comes as integers.
+    pub fn from_weights<E>(
+        config: ModelConfig,
+        mut weight: impl FnMut(&str, [usize; 2], Option<Bits>) -> Result<Weight, E>,
+    ) -> Result<Self, E> {
+        let (v, e) = (config.vocab_size, config.emb_dim);
+        let embedding = weight(EMBEDDING, [v, e], None)?.float();
+        let bits = kernel_bits(&config);
+        let mut layers = Vec::with_capacity(config.num_decoder_layers);
+        for i in 0..config.num_decoder_layers {
+            let asked = LAYER_NAMES.zip(layer_matrices(&config)).map(|(name, dims)| {
+                weight(&layer_path(i, name), dims, bits.filter(|_| name.ends_with("kernel")))
+            });
+            layers.push(asked.transposed()?);
+        }
+        Ok(Self {
+            layers,
+            decoder_norm: weight(DECODER_NORM, [1, e], None)?.float(),
+            head: weight(LOGITS_DENSE, [e, v], None)?,
+            rope: rope::Table::new(
+                &config.rope,
+                config.head_dim,
+                config.max_target_length,
+                &embedding.device(),
+            ),
+            attention: scan::attention_spec(&config),
+            embedding,
+            config,
+        })
+    }
+
+    /// All weights by their path, as [`Decoder::from_weights`] asks for them; the head is one of its own also where it is tied.
+    pub fn weights(&self) -> Vec<(String, Weight)> {
+        let mut weights = vec![(EMBEDDING.to_owned(), Weight::Float(self.embedding.clone()))];
+        for (i, layer) in self.layers.iter().enumerate() {
+            let named =
+                LAYER_NAMES.zip(layer.as_ref()).map(|(name, weight)| (layer_path(i, name), weight.clone()));
+            weights.extend(named.into_vec());
+        }
+        weights.push((DECODER_NORM.to_owned(), Weight::Float(self.decoder_norm.clone())));
+        weights.push((LOGITS_DENSE.to_owned(), self.head.clone()));
+        weights
     }
 
     /// The configuration.

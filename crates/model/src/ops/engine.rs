@@ -1,6 +1,6 @@
 //! Where a tensor lives, and a CPU tensor's values as slices, without copies.
 //!
-//! An operation asks [`placed`] where its operands are and runs `cpu.rs`, `cube.rs` or `plain.rs` accordingly.
+//! An operation asks `placed` where its operands are and runs `cpu.rs`, `cube.rs` or `plain.rs` accordingly.
 
 use std::borrow::Cow;
 

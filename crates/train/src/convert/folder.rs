@@ -17,7 +17,7 @@ const TOKENIZER_FILES: [&str; 7] = [
 ];
 
 /// Lets `write` fill a folder beside `path`, brings it to the disk and gives it the name. If anything fails, nothing is left.
-pub(super) fn create(
+pub(crate) fn create(
     path: &Path,
     write: impl FnOnce(&Path) -> Result<(), ConvertError>,
 ) -> Result<(), ConvertError> {

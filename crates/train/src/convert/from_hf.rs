@@ -38,7 +38,7 @@ pub fn from_hf(source: &Path, target: &Path, overrides: &[(String, String)]) -> 
     let specs: Vec<TensorSpec> = arrays.iter().map(|array| array.spec.clone()).collect();
 
     folder::create(target, |unfinished| {
-        let limit = config.checkpoint_storage_target_data_file_size_bytes as u64;
+        let limit = config.checkpoint_storage_target_data_file_size_bytes;
         let body = |index: usize, body: &mut Body<'_>| arrays[index].write(&files, body);
         write_tensors(
             unfinished,

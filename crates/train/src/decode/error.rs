@@ -8,6 +8,7 @@ use mt_model::batch::BatchError;
 use mt_model::device::DeviceError;
 
 use crate::checkpoint::CheckpointError;
+use crate::convert::ConvertError;
 
 /// Why text can't be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,9 @@ pub enum DecodeError {
     /// The checkpoint can't be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The quantized weights can't be written.
+    #[error("save_quantized_params_path: {0}")]
+    Save(#[from] ConvertError),
     /// There is no such device.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -9,6 +9,7 @@ mod error;
 mod generate;
 mod load;
 mod prompts;
+mod quantized;
 mod text;
 
 use std::io::Write;
@@ -51,8 +52,14 @@ pub fn run(config: &Config, prompts: &[String], out: &mut dyn Write) -> Result<(
     }
     let device = device::choose(config.hardware, 0)?;
     eprintln!("{}", device.reason);
-    let params = params(config, &device.device)?;
-    let decoder = Decoder::new(config.model(), params);
+    let decoder = match config.checkpoint_is_quantized {
+        true => quantized::load(config, &device.device)?,
+        false => Decoder::new(config.model(), params(config, &device.device)?),
+    };
+    if !config.save_quantized_params_path.is_empty() {
+        quantized::save(config, &decoder)?;
+        eprintln!("quantized weights are in {}", config.save_quantized_params_path);
+    }
     eprintln!("weights: {}", human(decoder.weight_bytes() as u64));
 
     let mut streams: Vec<TextStream> = prompts.iter().map(|prompt| prompt.stream()).collect();

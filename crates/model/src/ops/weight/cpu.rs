@@ -66,7 +66,7 @@ pub(super) fn quantize(w: &Host, bits: Bits) -> Integers {
 }
 
 /// Bytes of a row.
-fn stride(bits: Bits, cols: usize) -> usize {
+pub(super) fn stride(bits: Bits, cols: usize) -> usize {
     match bits {
         Bits::Eight => cols,
         Bits::Four => cols.div_ceil(2 * HALF) * HALF,

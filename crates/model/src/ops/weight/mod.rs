@@ -117,6 +117,27 @@ impl Weight {
 }
 
 impl Integers {
+    /// A matrix `dims: [in, out]` from what [`Integers::parts`] gave; none when the lengths aren't those of such a matrix.
+    pub fn from_parts(bits: Bits, dims: [usize; 2], values: Vec<i8>, scales: Vec<f32>) -> Option<Self> {
+        let fits = values.len() == dims[0] * cpu::stride(bits, dims[1]) && scales.len() == dims[1];
+        fits.then_some(Self { bits, dims, values, scales })
+    }
+
+    /// The integers as they are stored, `[in, bytes of a row]`, and the scales, `[out]`.
+    pub fn parts(&self) -> (&[i8], &[f32]) {
+        (&self.values, &self.scales)
+    }
+
+    /// Shape `[in, bytes of a row]` of the stored integers of a matrix `dims: [in, out]`.
+    pub fn stored_dims(bits: Bits, dims: [usize; 2]) -> [usize; 2] {
+        [dims[0], cpu::stride(bits, dims[1])]
+    }
+
+    /// `[in, out]`.
+    pub fn dims(&self) -> [usize; 2] {
+        self.dims
+    }
+
     /// The numbers that the integers stand for, `[in, out]`.
     pub fn dequantized(&self) -> Vec<f32> {
         let [_, cols] = self.dims;
