@@ -181,6 +181,62 @@ fn every_family_comes_back_bit_for_bit() {
 }
 
 #[test]
+fn logits_are_those_of_transformers() {
+    let reference: Value = serde_json::from_str(include_str!("reference/huggingface_logits.json")).unwrap();
+    let columns: Vec<usize> = serde_json::from_value(reference["columns"].clone()).unwrap();
+    for (kind, head_dim, tied) in [
+        ("llama", 8, false),
+        ("llama3.1", 16, false),
+        ("mistral", 16, false),
+        ("qwen2", 8, true),
+        ("qwen3", 32, true),
+    ] {
+        let folder = Folder::new();
+        let [theirs, ours, tokens, logits] =
+            ["theirs", "ours", "tokens", "logits"].map(|name| folder.at(name));
+        write_model(&theirs, &config(kind, head_dim, tied), Dtype::F32);
+        std::fs::write(&tokens, reference["tokens"].to_string()).unwrap();
+        convert(&["from-hf", text(&theirs), text(&ours), "dtype=float32", "max_target_length=16"]).expect(0);
+        let eval = Command::new(env!("CARGO_BIN_EXE_mt-eval"))
+            .args([
+                "--config",
+                text(&ours.join("config.yml")),
+                "--tokens",
+                text(&tokens),
+                "--logits",
+                text(&logits),
+            ])
+            .args([
+                "hardware=cpu",
+                "run_name=logits",
+                &format!("base_output_directory={}", folder.at("out").display()),
+            ])
+            .output()
+            .unwrap();
+        Run::of(eval).expect(0);
+        let file = std::fs::read(&logits).unwrap();
+        let file = SafeTensors::deserialize(&file).unwrap();
+        let found: Vec<f32> = file
+            .tensor("logits")
+            .unwrap()
+            .data()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| f32::from_le_bytes(*b))
+            .collect();
+        let found =
+            found.chunks_exact(VOCAB).flat_map(|row| columns.iter().map(|&column| f64::from(row[column])));
+        let expected: Vec<f64> = serde_json::from_value(reference[kind].clone()).unwrap();
+        let found: Vec<f64> = found.collect();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-4, "{kind}: {found}, transformers has {expected}");
+        }
+    }
+}
+
+#[test]
 fn a_converted_model_trains_on_and_is_published() {
     let (folder, bench) =
         (Folder::new(), Bench::new().on_text().with("steps", "2").with("learning_rate", "1e-4"));
