@@ -157,7 +157,8 @@ fn every_family_comes_back_bit_for_bit() {
         ("llama", 16, true, Dtype::BF16, "scan_layers=false"),
         ("llama3.1", 8, false, Dtype::BF16, "param_scan_axis=0"),
         ("llama3.1", 12, false, Dtype::F16, "scan_layers=true"),
-        ("mistral", 16, false, Dtype::F32, "scan_layers=true"),
+        ("mistral", 16, false, Dtype::F32, "run_name=a #b: 'c'"),
+        ("mistral", 64, false, Dtype::F16, "scan_layers=false"),
         ("qwen2", 8, true, Dtype::BF16, "scan_layers=true"),
         ("qwen3", 32, true, Dtype::F32, "param_scan_axis=0"),
     ];
@@ -340,6 +341,20 @@ fn what_cannot_be_converted_is_named_and_nothing_is_written() {
         bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         std::fs::write(folder.join(first), bytes).unwrap();
     });
+
+    // Too large for the type that is asked for.
+    let (large, ours, half) = (folder.at("large"), folder.at("large-ours"), folder.at("half"));
+    let mut model = config("llama", 8, true);
+    model["num_hidden_layers"] = json!(1);
+    write_model(&large, &model, Dtype::F32);
+    let shard = large.join("model-00001-of-00002.safetensors");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&1e6_f32.to_le_bytes());
+    std::fs::write(&shard, bytes).unwrap();
+    convert(&["from-hf", text(&large), text(&ours)]).expect(0);
+    let run = convert(&["to-hf", text(&ours), text(&half), "--dtype", "float16"]).expect(1);
+    assert!(run.stderr.contains("beyond float16") && !half.exists(), "{}", run.stderr);
 
     // A target that exists is left alone.
     let (theirs, ours) = (folder.at("shape"), folder.at("there"));

@@ -28,10 +28,11 @@ pub(crate) fn create(
         return Err(ConvertError::Exists { path: path.to_path_buf() });
     }
     let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".tmp");
+    // Ours alone: what others have left beside it is none of our business.
+    unfinished.push(format!(".{}.tmp", std::process::id()));
     let unfinished = PathBuf::from(unfinished);
     if unfinished.exists() {
-        disk::remove_folder(&unfinished)?;
+        return Err(ConvertError::Exists { path: unfinished });
     }
     disk::create_folder(&unfinished)?;
     let written = write(&unfinished)

@@ -65,7 +65,7 @@ fn config_text(keys: &[(String, String)], target: &Path, has_tokenizer: bool) ->
     let mut seen = Vec::new();
     for (key, _) in keys.iter().filter(|(key, _)| key != "load_parameters_path") {
         if !seen.contains(&key) {
-            text.push_str(&format!("{key}: {}\n", last[key.as_str()]));
+            text.push_str(&format!("{key}: {}\n", scalar(last[key.as_str()])));
             seen.push(key);
         }
     }
@@ -74,6 +74,15 @@ fn config_text(keys: &[(String, String)], target: &Path, has_tokenizer: bool) ->
         text.push_str(&format!("tokenizer_type: huggingface\ntokenizer_path: {quoted}\n"));
     }
     text
+}
+
+/// A value as YAML: quoted where it could be read as something else.
+fn scalar(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-[], ".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\'', "''")),
+    }
 }
 
 /// Every tensor of the model is there in its shape, and nothing else is.

@@ -12,6 +12,7 @@ use super::architecture::HfConfig;
 use super::error::ConvertError;
 use super::folder;
 use super::mapping::{Weight, weights};
+use super::transform::has_infinity;
 use crate::checkpoint::{
     Body, CheckpointError, Manifest, TensorFiles, TensorSpec, find_params, layout, write_tensors,
 };
@@ -77,7 +78,13 @@ pub fn to_hf(source: &Path, target: &Path, options: &Options) -> Result<(), Conv
             let tensor = &tensors[index];
             let bytes = array.part(&files, tensor)?;
             let from = dtype_of(&files, &tensor.entry.spec.name)?;
-            body.write(&tensor.weight.transform.export(bytes, from, dtype))
+            let was_finite = dtype == Dtype::F16 && from != dtype && !has_infinity(&bytes, from);
+            let exported = tensor.weight.transform.export(bytes, from, dtype);
+            if was_finite && has_infinity(&exported, dtype) {
+                let reason = "it has values beyond float16; take --dtype bfloat16 or float32";
+                return Err(CheckpointError::tensor(files.path(), &tensor.entry.spec.name, reason));
+            }
+            body.write(&exported)
         };
         write_tensors(unfinished, "model", &mut Manifest::new(0), &metadata, &specs, MAX_FILE_BYTES, body)?;
         folder::write_file(unfinished, "config.json", &format!("{:#}\n", Value::Object(values)))?;

@@ -5,8 +5,8 @@
 //! 2j and feature j + D/2 to 2j + 1. In the Llama and Mistral blocks the query kernel carries the factor 1/sqrt(D) of attention.
 //!
 //! That factor is a power of two for D = 16, 64 and 256. For other D its product has no exact inverse in the same element type; so
-//! such a query kernel is stored in the next wider one (bfloat16 and float16 in float32, float32 in float64), from which the way
-//! back rounds to the very bits it came from.
+//! such a query kernel is stored in the next wider one (bfloat16 in float32, float32 in float64), from which the way back rounds to the
+//! very bits it came from; float16, which a division may leave, is stored in float32 for any D.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -33,7 +33,9 @@ impl Transform {
     pub fn our_dtype(&self, dtype: Dtype) -> Dtype {
         match (self.divisor, dtype) {
             (Some(divisor), Dtype::F32) if !is_power_of_two(divisor) => Dtype::F64,
-            (Some(divisor), Dtype::BF16 | Dtype::F16) if !is_power_of_two(divisor) => Dtype::F32,
+            // float16 has so few exponents that even a power of two would push small values out of its range.
+            (Some(_), Dtype::F16) => Dtype::F32,
+            (Some(divisor), Dtype::BF16) if !is_power_of_two(divisor) => Dtype::F32,
             _ => dtype,
         }
     }
@@ -123,6 +125,11 @@ fn converted(bytes: Vec<u8>, from: Dtype, to: Dtype, factor: Option<f64>) -> Vec
     result
 }
 
+/// Whether a value is infinite.
+pub(super) fn has_infinity(bytes: &[u8], dtype: Dtype) -> bool {
+    bytes.par_chunks(dtype.bitsize() / 8).any(|bytes| read(dtype, bytes).is_infinite())
+}
+
 fn read(dtype: Dtype, bytes: &[u8]) -> f64 {
     match (dtype, bytes) {
         (Dtype::BF16, &[a, b]) => bf16::from_le_bytes([a, b]).into(),
@@ -192,15 +199,15 @@ mod tests {
                 interleaved_heads: interleaves.then_some(width),
                 divisor: Some((width as f64).sqrt()),
             };
-            // Values that a float32 product would lose to underflow can't come back from a power of two either.
             let ours = transform.our_dtype(dtype);
             let imported = transform.import(theirs.clone(), dtype, ours);
             let back = transform.export(imported, ours, dtype);
             let size = dtype.bitsize() / 8;
             for (a, b) in theirs.chunks_exact(size).zip(back.chunks_exact(size)) {
                 let (was, is) = (read(dtype, a), read(dtype, b));
-                let tiny = was.abs() < 1e-3 && is_power_of_two((width as f64).sqrt());
-                prop_assert!(a == b || tiny, "{was} came back as {is}");
+                // Where the type stays, as for a power of two, what nears the smallest normal number may lose bits.
+                let vanishing = ours == dtype && was.abs() < 1e-36;
+                prop_assert!(a == b || vanishing, "{was} came back as {is}");
             }
         }
     }
