@@ -3,6 +3,7 @@
 
 pub mod checkpoint;
 pub mod cli;
+pub mod collective;
 pub mod convert;
 pub mod decode;
 pub mod devices;
