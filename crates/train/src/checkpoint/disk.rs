@@ -72,6 +72,11 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), CheckpointError> {
     fault::point().and_then(|()| fs::remove_dir_all(path)).map_err(CheckpointError::io("remove", path))
 }
 
+/// Removes a file.
+pub(crate) fn remove_file(path: &Path) -> Result<(), CheckpointError> {
+    fault::point().and_then(|()| fs::remove_file(path)).map_err(CheckpointError::io("remove", path))
+}
+
 /// A writer that a test can stop in the middle of its bytes.
 struct Faulty<W>(W);
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crate::collective::CollectiveError;
+
 /// A checkpoint that can't be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
@@ -58,6 +60,19 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The keys that differ.
         differences: Vec<Difference>,
+    },
+    /// Another rank can't be reached.
+    #[error(transparent)]
+    Ranks(#[from] CollectiveError),
+    /// Another rank failed in its part of a checkpoint.
+    #[error("{whose} of the checkpoint of step {step} {reason}")]
+    Part {
+        /// Whose part it is, as in `the part of rank 3`.
+        whose: String,
+        /// Step of the checkpoint.
+        step: u64,
+        /// What became of it.
+        reason: String,
     },
     /// The thread that saved is gone without a word.
     #[error("the save of step {step} in the background died: {reason}")]

@@ -49,9 +49,24 @@ impl CheckpointFolder {
         Ok(folder)
     }
 
+    /// As [`CheckpointFolder::open`], and nothing is removed: for ranks beside the one that did.
+    pub fn beside(path: &Path) -> Self {
+        Self { path: path.to_path_buf() }
+    }
+
     /// Where the folder is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the checkpoint of `step` is to be.
+    pub fn checkpoint(&self, step: u64) -> PathBuf {
+        self.path.join(step.to_string())
+    }
+
+    /// Where its files lie until it's whole.
+    pub(super) fn unfinished(&self, step: u64) -> PathBuf {
+        self.path.join(format!("{step}{UNFINISHED}"))
     }
 
     /// Steps of all checkpoints, rising. A folder of an interrupted save isn't among them.
@@ -105,7 +120,26 @@ impl CheckpointFolder {
         step: u64,
         write: impl FnOnce(&Path, &mut Manifest) -> Result<(), CheckpointError>,
     ) -> Result<PathBuf, CheckpointError> {
-        let unfinished = self.path.join(format!("{step}{UNFINISHED}"));
+        self.prepare(step)?;
+        self.complete(step, write)
+    }
+
+    /// The first half of [`CheckpointFolder::commit`]: an empty folder, for several ranks to write to.
+    pub(super) fn prepare(&self, step: u64) -> Result<(), CheckpointError> {
+        let unfinished = self.unfinished(step);
+        if unfinished.exists() {
+            disk::remove_folder(&unfinished)?;
+        }
+        disk::create_folder(&unfinished)
+    }
+
+    /// The second half.
+    pub(super) fn complete(
+        &self,
+        step: u64,
+        write: impl FnOnce(&Path, &mut Manifest) -> Result<(), CheckpointError>,
+    ) -> Result<PathBuf, CheckpointError> {
+        let unfinished = self.unfinished(step);
         let written = self.write(step, &unfinished, write).and_then(|()| self.name(step, &unfinished));
         if written.is_err() {
             // Frees the space; what is left if this fails too is removed at the next start.
@@ -120,10 +154,6 @@ impl CheckpointFolder {
         unfinished: &Path,
         write: impl FnOnce(&Path, &mut Manifest) -> Result<(), CheckpointError>,
     ) -> Result<(), CheckpointError> {
-        if unfinished.exists() {
-            disk::remove_folder(unfinished)?;
-        }
-        disk::create_folder(unfinished)?;
         let mut manifest = Manifest::new(step);
         write(unfinished, &mut manifest)?;
         manifest.write(unfinished)?;
@@ -132,7 +162,7 @@ impl CheckpointFolder {
 
     /// Gives the folder of a checkpoint its name.
     fn name(&self, step: u64, unfinished: &Path) -> Result<PathBuf, CheckpointError> {
-        let path = self.path.join(step.to_string());
+        let path = self.checkpoint(step);
         let replaced = if path.exists() { Some(self.unname(step)?) } else { None };
         disk::rename(unfinished, &path)?;
         replaced.map_or(Ok(()), |replaced| disk::remove_folder(&replaced))?;
@@ -181,8 +211,13 @@ impl CheckpointFolder {
 impl Checkpoint {
     /// Opens the checkpoint in `path` after reading every file of it once and comparing the sums.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        Manifest::read(path)?.verify(path)?;
+        Self::open_verified(path)
+    }
+
+    /// Opens a checkpoint that another rank has just found whole.
+    pub fn open_verified(path: &Path) -> Result<Self, CheckpointError> {
         let manifest = Manifest::read(path)?;
-        manifest.verify(path)?;
         let state: TrainState = read_json(&path.join(STATE))?;
         if state.step != manifest.step {
             let reason = format!("it is of step {}, {MANIFEST} of step {}", state.step, manifest.step);

@@ -13,6 +13,7 @@ mod error;
 mod folder;
 pub(crate) mod layout;
 mod manifest;
+mod parts;
 mod read;
 mod restore;
 mod saver;
@@ -26,9 +27,9 @@ pub use manifest::{FileSum, MANIFEST, Manifest};
 pub use read::TensorFiles;
 pub use restore::{load_optimizer, load_params};
 pub use saver::{Saved, Saver, Write};
-pub use snapshot::Snapshot;
-pub use state::{Identity, TrainState};
-pub use write::{Body, TensorSpec, write_tensors};
+pub use snapshot::{Format, Snapshot};
+pub use state::{GLOBAL_BATCH_SIZE, Identity, TrainState};
+pub use write::{Body, FilePlan, TensorSpec, plan_files, write_tensors};
 
 #[cfg(test)]
 mod tests;

@@ -112,18 +112,29 @@ impl TensorFiles {
 
     /// Reads a tensor's bytes.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, CheckpointError> {
-        let (file, info) = self
-            .by_name
-            .get(name)
-            .and_then(|&i| Some((&self.files[i], self.files[i].metadata.info(name)?)))
-            .ok_or_else(|| self.missing(name))?;
-        let (start, end) = info.data_offsets;
+        let (start, end) = self.place(name)?.1.data_offsets;
         // The header was compared with the size of the file, so this much is there.
         let mut bytes = vec![0; end - start];
-        file.file
-            .read_exact_at(&mut bytes, file.data_start + start as u64)
-            .map_err(|error| CheckpointError::tensor(&file.path, name, error))?;
+        self.read_at(name, 0, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Reads some of a tensor's bytes, from `offset` on.
+    pub(super) fn read_at(&self, name: &str, offset: usize, bytes: &mut [u8]) -> Result<(), CheckpointError> {
+        let (file, info) = self.place(name)?;
+        let (start, end) = info.data_offsets;
+        if end - start < offset + bytes.len() {
+            let reason = format!("it has {} bytes, {} were asked for", end - start, offset + bytes.len());
+            return Err(CheckpointError::tensor(&file.path, name, reason));
+        }
+        file.file
+            .read_exact_at(bytes, file.data_start + (start + offset) as u64)
+            .map_err(|error| CheckpointError::tensor(&file.path, name, error))
+    }
+
+    fn place(&self, name: &str) -> Result<(&TensorFile, &TensorInfo), CheckpointError> {
+        let file = self.by_name.get(name).map(|&i| &self.files[i]);
+        file.and_then(|file| Some((file, file.metadata.info(name)?))).ok_or_else(|| self.missing(name))
     }
 
     /// The error that a tensor isn't there, with the nearest name.

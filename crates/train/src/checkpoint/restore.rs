@@ -4,6 +4,7 @@ use super::error::CheckpointError;
 use super::folder::Checkpoint;
 use super::layout;
 use super::read::TensorFiles;
+use crate::collective::Mesh;
 use crate::optim::{Moment, Optimizer};
 use burn::tensor::{DType, Shape, Tensor, TensorData};
 use mt_config::ModelConfig;
@@ -13,7 +14,8 @@ use safetensors::Dtype;
 use std::collections::HashMap;
 use tracing::{info, warn};
 
-/// Puts the parameters of `files` into `params`; each keeps its element type and device.
+/// Puts the parameters of `files` into `params`; each keeps its element type and device, and is whole or the shard that `mesh` says.
+/// Only what this rank holds is read.
 ///
 /// # Errors
 /// [`CheckpointError::Tensor`]: a tensor is missing, has another shape than the model, or isn't one of the model's.
@@ -21,14 +23,15 @@ pub fn load_params(
     files: &TensorFiles,
     config: &ModelConfig,
     params: &mut Params,
+    mesh: Mesh,
 ) -> Result<(), CheckpointError> {
     let tree = tree_of(files, config);
     let mut leaves: HashMap<String, &mut Tensor<2>> = params.leaves_mut().into_iter().collect();
     for entry in tree.entries() {
-        let array = Array::read(files, entry, &entry.spec.name)?;
+        let array = Array::find(files, entry, &entry.spec.name)?;
         for (i, path) in entry.leaves.iter().enumerate() {
             let leaf = leaves.get_mut(path).expect("the tree and the parameters are of one model");
-            **leaf = array.part(i, leaf);
+            **leaf = array.part(i, leaf, mesh)?;
         }
     }
     no_strangers(files, &tree)
@@ -44,6 +47,7 @@ pub fn load_optimizer(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
     optimizer: &mut Optimizer,
+    mesh: Mesh,
 ) -> Result<(), CheckpointError> {
     let files = checkpoint.optimizer()?;
     let tree = tree_of(&files, config);
@@ -54,10 +58,10 @@ pub fn load_optimizer(
             if wanted && files.info(&name).is_none() {
                 warn!("`{name}` isn't in `{}`: it starts at 0", files.path().display());
             } else if wanted {
-                let array = Array::read(&files, entry, &name)?;
+                let array = Array::find(&files, entry, &name)?;
                 for (i, path) in entry.leaves.iter().enumerate() {
                     if let Some(leaf) = optimizer.moment_mut(moment, path) {
-                        *leaf = array.part(i, leaf);
+                        *leaf = array.part(i, leaf, mesh)?;
                     }
                 }
             }
@@ -102,15 +106,18 @@ fn no_strangers(files: &TensorFiles, tree: &Tree) -> Result<(), CheckpointError>
 }
 
 /// One array of the saved tree: `[outer, part, inner]`.
-struct Array {
-    bytes: Vec<u8>,
+struct Array<'a> {
+    files: &'a TensorFiles,
+    name: &'a str,
     dtype: DType,
     parts: usize,
     outer: usize,
+    /// Elements of a part in one of its `outer` pieces.
+    inner: usize,
 }
 
-impl Array {
-    fn read(files: &TensorFiles, entry: &Entry, name: &str) -> Result<Self, CheckpointError> {
+impl<'a> Array<'a> {
+    fn find(files: &'a TensorFiles, entry: &Entry, name: &'a str) -> Result<Self, CheckpointError> {
         let bytes_of = |info: &safetensors::tensor::TensorInfo| -> Result<DType, String> {
             if info.shape != entry.spec.shape {
                 return Err(format!(
@@ -126,23 +133,26 @@ impl Array {
                 other => Err(format!("its type is {other:?}, expected F64, F32, BF16 or F16")),
             }
         };
-        // A missing tensor is reported by `read`.
-        let dtype = match files.info(name).map(bytes_of) {
-            None => DType::F32,
-            Some(Ok(dtype)) => dtype,
-            Some(Err(reason)) => return Err(CheckpointError::tensor(files.path(), name, reason)),
-        };
-        Ok(Self { bytes: files.read(name)?, dtype, parts: entry.leaves.len(), outer: entry.outer })
+        let info = files.info(name).ok_or_else(|| files.missing(name))?;
+        let dtype = bytes_of(info).map_err(|reason| CheckpointError::tensor(files.path(), name, reason))?;
+        let (parts, outer) = (entry.leaves.len(), entry.outer);
+        let inner = entry.spec.num_elements() / (outer * parts);
+        Ok(Self { files, name, dtype, parts, outer, inner })
     }
 
-    /// Part `i` as a tensor of the shape, element type and device of `like`.
-    fn part(&self, i: usize, like: &Tensor<2>) -> Tensor<2> {
-        let inner = self.bytes.len() / (self.outer * self.parts);
-        let mut bytes = Vec::with_capacity(self.outer * inner);
-        for block in 0..self.outer {
-            bytes.extend_from_slice(&self.bytes[(block * self.parts + i) * inner..][..inner]);
+    /// What `mesh` says of part `i`, all of it or a shard, as a tensor of the shape, element type and device of `like`.
+    fn part(&self, i: usize, like: &Tensor<2>, mesh: Mesh) -> Result<Tensor<2>, CheckpointError> {
+        let (size, mut next) = (self.dtype.size(), mesh.range(self.outer * self.inner));
+        let mut bytes = vec![0; like.dims().iter().product::<usize>() * size];
+        let mut done = 0;
+        while !next.is_empty() {
+            let (block, within) = (next.start / self.inner, next.start % self.inner);
+            let count = next.len().min(self.inner - within);
+            let offset = (block * self.parts + i) * self.inner + within;
+            self.files.read_at(self.name, offset * size, &mut bytes[done * size..][..count * size])?;
+            (next.start, done) = (next.start + count, done + count);
         }
         let data = TensorData::from_bytes_vec(bytes, Shape::from(like.dims()), self.dtype);
-        Tensor::from_data(data, (&like.device(), like.dtype()))
+        Ok(Tensor::from_data(data, (&like.device(), like.dtype())))
     }
 }

@@ -4,30 +4,67 @@
 //! copy of it (copy on write), so a snapshot never sees half an update. What training pays is one copy of each tensor that
 //! is updated before it has been written, and the snapshot lets go of every tensor as soon as it is. A tensor on another
 //! device is copied to main memory here and now.
+//!
+//! With several ranks the files of the checkpoint are dealt out among them; a rank takes the arrays of its files, gathered leaf by leaf
+//! where the ranks hold shards.
 
 use super::error::CheckpointError;
 use super::folder::{CONFIG, OPTIMIZER, PARAMS, STATE};
 use super::layout;
 use super::saver::Write;
 use super::state::TrainState;
-use super::write::{Body, TensorSpec, write_tensors};
+use super::write::{Body, FilePlan, TensorSpec, plan_files, write_file, write_index};
+use crate::collective::{Collective, Group, Operation};
 use crate::optim::{Moment, Optimizer};
 use burn::backend::{BackendTensor, DispatchTensorKind};
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_flex::FlexTensor;
 use mt_model::Params;
-use mt_model::tree::{Layout, Tree};
+use mt_model::tree::{Entry, Layout, Tree};
 use safetensors::Dtype;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-/// The tensors and the rest of a checkpoint, independent of the trainer.
+/// What one rank writes of a checkpoint, independent of the trainer.
 pub struct Snapshot {
-    params: Vec<Array>,
-    optimizer: Vec<Array>,
-    state: TrainState,
-    config_yaml: String,
+    stems: Vec<Stem>,
+    /// What the first rank alone writes.
+    rest: Option<(TrainState, String)>,
     metadata: BTreeMap<String, String>,
+}
+
+/// The tensor files of one name.
+struct Stem {
+    name: &'static str,
+    /// All tensors, whoever writes them.
+    specs: Vec<TensorSpec>,
+    files: Vec<FilePlan>,
+    /// Whether this rank writes a file, for each of them.
+    mine: Vec<bool>,
+    /// The tensors of this rank's files, none for the others.
+    arrays: Vec<Option<Array>>,
+}
+
+/// A tensor of the checkpoint to be, still in the trainer.
+struct Source<'a> {
+    spec: TensorSpec,
+    leaves: Leaves<'a>,
+}
+
+enum Leaves<'a> {
+    /// One for each part, and the number of pieces that parts are cut into. Whole, or this rank's shards.
+    Tensors(Vec<&'a Tensor<2>>, usize),
+    /// The same numbers on every rank.
+    Record(&'a [f32]),
+}
+
+/// How a checkpoint is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    /// How the layers' parameters are stacked.
+    pub layout: Layout,
+    /// Files are at most this large where tensors allow (`checkpoint_storage_target_data_file_size_bytes`).
+    pub max_file_bytes: u64,
 }
 
 /// One array of the saved tree: `[outer, part, inner]`, with one part for each leaf that it is made of.
@@ -44,75 +81,187 @@ enum Host {
 }
 
 impl Snapshot {
-    /// Takes everything that is saved. `tree` and `layout` say how the layers' parameters are stacked on disk; `config_yaml` is the
-    /// resolved configuration.
+    /// Takes everything that this rank writes; all ranks call it together. `tree` says how the layers' parameters are stacked on
+    /// disk, in the layout of `format`; `config_yaml` is the resolved configuration.
     ///
     /// # Errors
-    /// [`CheckpointError::Tensor`] when a device doesn't give its memory.
+    /// [`CheckpointError::Tensor`] when a device doesn't give its memory, [`CheckpointError::Ranks`] when another rank is gone.
     pub fn take(
         params: &Params,
         optimizer: &Optimizer,
         tree: &Tree,
-        layout: Layout,
+        format: Format,
         state: TrainState,
         config_yaml: String,
+        ranks: &dyn Collective,
     ) -> Result<Self, CheckpointError> {
         let leaves: HashMap<String, &Tensor<2>> = params.leaves().into_iter().collect();
-        let params = arrays(tree, "", |path| leaves.get(path).copied())?;
-        let mut moments = arrays(tree, "mu/", |path| optimizer.moment(Moment::Mu, path))?;
-        moments.extend(arrays(tree, "nu/", |path| optimizer.moment(Moment::Nu, path))?);
-        moments.extend(optimizer.records().into_iter().map(|(name, values)| Array {
+        let model = sources(tree, "", |path| leaves.get(path).copied())?;
+        let mut moments = sources(tree, "mu/", |path| optimizer.moment(Moment::Mu, path))?;
+        moments.extend(sources(tree, "nu/", |path| optimizer.moment(Moment::Nu, path))?);
+        moments.extend(optimizer.records().into_iter().map(|(name, values)| Source {
             spec: TensorSpec { name: name.to_owned(), dtype: Dtype::F32, shape: vec![values.len()] },
-            parts: vec![Host::Copied(TensorData::from(values))],
-            outer: 1,
+            leaves: Leaves::Record(values),
         }));
-        Ok(Self { params, optimizer: moments, state, config_yaml, metadata: layout::metadata(layout) })
+
+        let all = [(PARAMS, model), (OPTIMIZER, moments)];
+        let mut dealer =
+            Dealer::new(ranks, all.iter().flat_map(|(_, sources)| sources), format.max_file_bytes);
+        let device = params.embedding.device();
+        let stems = all
+            .into_iter()
+            .map(|(name, sources)| Stem::take(name, &sources, &mut dealer, ranks, &device))
+            .collect::<Result<_, _>>()?;
+        let rest = ranks.mesh().is_first().then_some((state, config_yaml));
+        Ok(Self { stems, rest, metadata: layout::metadata(format.layout) })
     }
 
-    /// Turns the snapshot into the work of writing it, to files of at most `max_file_bytes` where tensors allow.
-    pub fn into_write(self, max_file_bytes: u64) -> Write {
+    /// Turns the snapshot into the work of writing it.
+    pub fn into_write(self) -> Write {
         Box::new(move |folder, manifest| {
-            for (stem, arrays) in [(PARAMS, self.params), (OPTIMIZER, self.optimizer)] {
-                let specs: Vec<TensorSpec> = arrays.iter().map(|array| array.spec.clone()).collect();
-                let mut arrays: Vec<Option<Array>> = arrays.into_iter().map(Some).collect();
-                let body = |index: usize, body: &mut Body<'_>| {
-                    let array = arrays[index].take().expect("every tensor is written once");
+            for stem in self.stems {
+                let Stem { name, specs, files, mine, mut arrays } = stem;
+                let mut body = |index: usize, body: &mut Body<'_>| {
+                    let array =
+                        arrays[index].take().expect("every tensor of this rank's files is there, once");
                     array.write(body)
                 };
-                write_tensors(folder, stem, manifest, &self.metadata, &specs, max_file_bytes, body)?;
+                for (file, _) in files.iter().zip(mine).filter(|(_, mine)| *mine) {
+                    write_file(folder, file, manifest, &self.metadata, &specs, &mut body)?;
+                }
+                if self.rest.is_some() {
+                    write_index(folder, name, manifest, &specs, &files)?;
+                }
             }
-            let state = serde_json::to_vec_pretty(&self.state).expect("plain data");
+            let Some((state, config_yaml)) = self.rest else { return Ok(()) };
+            let state = serde_json::to_vec_pretty(&state).expect("plain data");
             manifest.write_file(folder, STATE, &state)?;
-            manifest.write_file(folder, CONFIG, self.config_yaml.as_bytes())
+            manifest.write_file(folder, CONFIG, config_yaml.as_bytes())
         })
     }
 }
 
+/// Deals files out: each goes to the rank that has least to write, so that all agree without a word.
+struct Dealer {
+    max_file_bytes: u64,
+    rank: usize,
+    /// Bytes that each rank writes.
+    loads: Vec<u64>,
+}
+
+impl Dealer {
+    fn new<'a>(
+        ranks: &dyn Collective,
+        all: impl Iterator<Item = &'a Source<'a>>,
+        max_file_bytes: u64,
+    ) -> Self {
+        let mesh = ranks.mesh();
+        let count = mesh.size(Group::World);
+        let bytes: u64 = all.map(|source| source.spec.num_bytes()).sum();
+        let share = bytes.div_ceil(count as u64);
+        Self { max_file_bytes: max_file_bytes.min(share), rank: mesh.rank, loads: vec![0; count] }
+    }
+
+    /// Whether the next file, of so many bytes, is this rank's.
+    fn next(&mut self, bytes: u64) -> bool {
+        let least = (0..self.loads.len()).min_by_key(|&rank| self.loads[rank]).expect("there is a rank");
+        self.loads[least] += bytes;
+        least == self.rank
+    }
+}
+
+impl Stem {
+    /// Takes the arrays of this rank's files. A leaf that is cut into shards is gathered by all ranks at a time; one such is whole on
+    /// the device, no more.
+    fn take(
+        name: &'static str,
+        sources: &[Source<'_>],
+        dealer: &mut Dealer,
+        ranks: &dyn Collective,
+        device: &Device,
+    ) -> Result<Self, CheckpointError> {
+        let specs: Vec<TensorSpec> = sources.iter().map(|source| source.spec.clone()).collect();
+        let files = plan_files(name, &specs, dealer.max_file_bytes);
+        let mine: Vec<bool> = files.iter().map(|file| dealer.next(file.num_bytes(&specs))).collect();
+        let mut arrays: Vec<Option<Array>> = sources.iter().map(|_| None).collect();
+        for (file, &mine) in files.iter().zip(&mine) {
+            for &index in &file.tensors {
+                arrays[index] = sources[index].take(mine, ranks, device)?;
+            }
+        }
+        Ok(Self { name, specs, files, mine, arrays })
+    }
+}
+
+impl Source<'_> {
+    /// The array in main memory, if it's wanted here.
+    fn take(
+        &self,
+        wanted: bool,
+        ranks: &dyn Collective,
+        device: &Device,
+    ) -> Result<Option<Array>, CheckpointError> {
+        let (leaves, outer) = match &self.leaves {
+            Leaves::Tensors(leaves, outer) => (leaves, *outer),
+            Leaves::Record(values) => {
+                let parts = vec![Host::Copied(TensorData::from(*values))];
+                return Ok(wanted.then(|| Array { spec: self.spec.clone(), parts, outer: 1 }));
+            }
+        };
+        let len = self.spec.shape.iter().product::<usize>() / leaves.len();
+        let mut parts = Vec::new();
+        for leaf in leaves {
+            let whole = whole(leaf, len, ranks, device)?;
+            if wanted {
+                parts.push(host(&self.spec.name, whole)?);
+            }
+        }
+        Ok(wanted.then(|| Array { spec: self.spec.clone(), parts, outer }))
+    }
+}
+
+/// A leaf of `len` numbers, gathered if it's cut into shards.
+fn whole(
+    leaf: &Tensor<2>,
+    len: usize,
+    ranks: &dyn Collective,
+    device: &Device,
+) -> Result<Tensor<2>, CheckpointError> {
+    if ranks.mesh().size(Group::Fsdp) == 1 {
+        return Ok(leaf.clone());
+    }
+    let shard = leaf.clone().to_device(device).flatten::<1>(0, 1);
+    let mut gathered = ranks.start(Group::Fsdp, Operation::AllGather, vec![shard])?.wait()?;
+    let whole = gathered.pop().expect("a result for each tensor");
+    Ok(whole.slice([0..len]).reshape([1, len]))
+}
+
 /// The arrays of `tree` made of the leaves that `leaf` finds. An array without leaves is left out: what isn't trained has no
 /// moments.
-fn arrays<'a>(
+fn sources<'a>(
     tree: &Tree,
     prefix: &str,
     leaf: impl Fn(&str) -> Option<&'a Tensor<2>>,
-) -> Result<Vec<Array>, CheckpointError> {
-    let mut arrays = Vec::new();
-    for entry in tree.entries() {
+) -> Result<Vec<Source<'a>>, CheckpointError> {
+    let source = |entry: &Entry| {
         let leaves: Vec<&Tensor<2>> = entry.leaves.iter().filter_map(|path| leaf(path)).collect();
-        let Some(first) = leaves.first().filter(|_| leaves.len() == entry.leaves.len()) else { continue };
+        let first = leaves.first().filter(|_| leaves.len() == entry.leaves.len())?;
         let name = format!("{prefix}{}", entry.spec.name);
-        let spec =
-            TensorSpec { dtype: file_dtype(&name, first.dtype())?, shape: entry.spec.shape.clone(), name };
-        let parts = leaves.iter().map(|leaf| host(&spec.name, leaf)).collect::<Result<_, _>>()?;
-        arrays.push(Array { spec, parts, outer: entry.outer });
-    }
-    Ok(arrays)
+        let spec = file_dtype(&name, first.dtype()).map(|dtype| TensorSpec {
+            dtype,
+            shape: entry.spec.shape.clone(),
+            name,
+        });
+        Some(spec.map(|spec| Source { spec, leaves: Leaves::Tensors(leaves, entry.outer) }))
+    };
+    tree.entries().filter_map(source).collect()
 }
 
-fn host(name: &str, tensor: &Tensor<2>) -> Result<Host, CheckpointError> {
+fn host(name: &str, tensor: Tensor<2>) -> Result<Host, CheckpointError> {
     if let DispatchTensorKind::Flex(BackendTensor::Float(tensor)) = tensor.clone().into_dispatch().kind {
         return Ok(Host::Shared(tensor.to_contiguous()));
     }
-    let data = tensor.clone().try_into_data();
+    let data = tensor.try_into_data();
     data.map(Host::Copied).map_err(|error| device_error(name, error.to_string()))
 }
 

@@ -23,6 +23,9 @@ pub struct TrainState {
     pub config_hash: String,
 }
 
+/// Rows of a step over all ranks: however many these are, they are the same run's.
+pub const GLOBAL_BATCH_SIZE: &str = "global_batch_size";
+
 /// Keys whose values a run can't change halfway: model shape, batch geometry, tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -36,8 +39,20 @@ impl Identity {
         self
     }
 
+    /// The same with the rows of a step under one key. Checkpoints of earlier versions have the keys that they are the product of.
+    fn by_rows(mut self) -> Self {
+        let [per_device, steps] =
+            ["per_device_batch_size", "gradient_accumulation_steps"].map(|key| self.0.remove(key));
+        let product = || Some(per_device?.parse::<f64>().ok()? * steps?.parse::<f64>().ok()?);
+        match product() {
+            Some(rows) => self.with(GLOBAL_BATCH_SIZE, rows),
+            None => self,
+        }
+    }
+
     /// Fails with every key that differs between a checkpoint, at `path`, and this run.
     pub fn check(&self, saved: &Self, path: &Path) -> Result<(), CheckpointError> {
+        let saved = &saved.clone().by_rows();
         let value = |of: &Self, key: &str| of.0.get(key).cloned().unwrap_or_else(|| "absent".to_owned());
         let keys: std::collections::BTreeSet<&String> = self.0.keys().chain(saved.0.keys()).collect();
         let differences: Vec<Difference> = keys

@@ -37,11 +37,36 @@ impl Body<'_> {
     }
 }
 
-/// Writes the tensors into `folder` and notes the files in `manifest`.
-///
-/// What fits into `max_file_bytes` goes into `<stem>.safetensors`; more is split by size into
-/// `<stem>-00001-of-0000N.safetensors` with the index `<stem>.safetensors.index.json`. `body` is called once for each
-/// tensor, in the order of the files, with the tensor's index in `specs`; it hands over the bytes.
+/// One safetensors file of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePlan {
+    /// Its name.
+    pub name: String,
+    /// Its tensors, as indices of the list that the plan is made of, in their order in the file.
+    pub tensors: Vec<usize>,
+}
+
+impl FilePlan {
+    /// Size of its tensors.
+    pub fn num_bytes(&self, specs: &[TensorSpec]) -> u64 {
+        self.tensors.iter().map(|&index| specs[index].num_bytes()).sum()
+    }
+}
+
+/// Which files hold the tensors: `<stem>.safetensors` if they fit into `max_file_bytes`; more are split by size into
+/// `<stem>-00001-of-0000N.safetensors`.
+pub fn plan_files(stem: &str, specs: &[TensorSpec], max_file_bytes: u64) -> Vec<FilePlan> {
+    let shards = shards(specs, max_file_bytes);
+    let count = shards.len();
+    let name = |i: usize| match count {
+        1 => format!("{stem}.safetensors"),
+        n => format!("{stem}-{:05}-of-{n:05}.safetensors", i + 1),
+    };
+    shards.into_iter().enumerate().map(|(i, tensors)| FilePlan { name: name(i), tensors }).collect()
+}
+
+/// Writes the tensors into `folder` and notes the files in `manifest`: those of [`plan_files`], and the index of several. `body`
+/// is called as for [`write_file`].
 pub fn write_tensors(
     folder: &Path,
     stem: &str,
@@ -51,34 +76,57 @@ pub fn write_tensors(
     max_file_bytes: u64,
     mut body: impl FnMut(usize, &mut Body<'_>) -> Result<(), CheckpointError>,
 ) -> Result<(), CheckpointError> {
-    let shards = shards(specs, max_file_bytes);
-    let mut weight_map = BTreeMap::new();
-    for (i, shard) in shards.iter().enumerate() {
-        let name = match shards.len() {
-            1 => format!("{stem}.safetensors"),
-            n => format!("{stem}-{:05}-of-{n:05}.safetensors", i + 1),
-        };
-        let mut file = NewFile::create(&folder.join(&name))?;
-        file.write(&header(metadata, shard.iter().map(|&index| &specs[index])))?;
-        for &index in shard {
-            let spec = &specs[index];
-            let end = file.bytes() + spec.num_bytes();
-            body(index, &mut Body(&mut file))?;
-            if file.bytes() != end {
-                let reason = format!("its bytes end at {}, expected {end}", file.bytes());
-                return Err(CheckpointError::tensor(file.path(), &spec.name, reason));
-            }
-            weight_map.insert(&spec.name, name.clone());
+    let files = plan_files(stem, specs, max_file_bytes);
+    for file in &files {
+        write_file(folder, file, manifest, metadata, specs, &mut body)?;
+    }
+    write_index(folder, stem, manifest, specs, &files)
+}
+
+/// Writes one file and notes it. `body` is called once for each of its tensors, in their order, with the tensor's index in `specs`;
+/// it hands over the bytes.
+pub(super) fn write_file(
+    folder: &Path,
+    file: &FilePlan,
+    manifest: &mut Manifest,
+    metadata: &BTreeMap<String, String>,
+    specs: &[TensorSpec],
+    mut body: impl FnMut(usize, &mut Body<'_>) -> Result<(), CheckpointError>,
+) -> Result<(), CheckpointError> {
+    let FilePlan { name, tensors } = file;
+    let mut file = NewFile::create(&folder.join(name))?;
+    file.write(&header(metadata, tensors.iter().map(|&index| &specs[index])))?;
+    for &index in tensors {
+        let spec = &specs[index];
+        let end = file.bytes() + spec.num_bytes();
+        body(index, &mut Body(&mut file))?;
+        if file.bytes() != end {
+            let reason = format!("its bytes end at {}, expected {end}", file.bytes());
+            return Err(CheckpointError::tensor(file.path(), &spec.name, reason));
         }
-        manifest.add(&name, file.finish()?);
     }
-    if 1 < shards.len() {
-        let total_size: u64 = specs.iter().map(TensorSpec::num_bytes).sum();
-        let index = json!({ "metadata": { "total_size": total_size }, "weight_map": weight_map });
-        let name = format!("{stem}.safetensors.index.json");
-        manifest.write_file(folder, &name, format!("{index:#}").as_bytes())?;
-    }
+    manifest.add(name, file.finish()?);
     Ok(())
+}
+
+/// Writes `<stem>.safetensors.index.json`, which says what lies where, if there is more than one file.
+pub(super) fn write_index(
+    folder: &Path,
+    stem: &str,
+    manifest: &mut Manifest,
+    specs: &[TensorSpec],
+    files: &[FilePlan],
+) -> Result<(), CheckpointError> {
+    if files.len() < 2 {
+        return Ok(());
+    }
+    let total_size: u64 = specs.iter().map(TensorSpec::num_bytes).sum();
+    let places =
+        files.iter().flat_map(|file| file.tensors.iter().map(move |&i| (&specs[i].name, &file.name)));
+    let weight_map: BTreeMap<&String, &String> = places.collect();
+    let index = json!({ "metadata": { "total_size": total_size }, "weight_map": weight_map });
+    let name = format!("{stem}.safetensors.index.json");
+    manifest.write_file(folder, &name, format!("{index:#}").as_bytes())
 }
 
 /// Which tensors go into which file. Wide elements come first, so that all lie aligned; there is always a file.

@@ -8,6 +8,7 @@ use mt_model::{Params, init};
 
 use super::DecodeError;
 use crate::checkpoint::{CheckpointError, TensorFiles, find_checkpoint, find_params, load_params};
+use crate::collective::Mesh;
 
 /// Parameters on `device` in `weight_dtype`: of the run's own newest checkpoint, else of `load_full_state_path` or
 /// `load_parameters_path`.
@@ -16,7 +17,7 @@ pub(crate) fn params(config: &Config, device: &Device) -> Result<Params, DecodeE
     eprintln!("restoring params from {}", files.path().display());
     let model = config.model();
     let mut params = init::zeros(&model, device);
-    load_params(&files, &model, &mut params)?;
+    load_params(&files, &model, &mut params, Mesh::SOLO)?;
     Ok(params)
 }
 

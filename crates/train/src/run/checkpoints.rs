@@ -1,5 +1,7 @@
 //! When this run saves, what it saves, and what it goes on from.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use mt_config::Config;
@@ -9,19 +11,19 @@ use serde_json::Value;
 use tracing::info;
 
 use crate::checkpoint::{
-    Checkpoint, CheckpointError, CheckpointFolder, Identity, Saver, Snapshot, TrainState, find_checkpoint,
-    find_params, load_optimizer, load_params,
+    Checkpoint, CheckpointError, CheckpointFolder, Format, GLOBAL_BATCH_SIZE, Identity, Saver, Snapshot,
+    TrainState, find_checkpoint, find_params, load_optimizer, load_params,
 };
+use crate::collective::{Collective, Group};
 use crate::optim::Optimizer;
 
 /// The checkpoints of a run.
 pub struct Checkpoints {
     saver: Saver,
     tree: Tree,
-    layout: Layout,
+    format: Format,
     period: u64,
     on_start: bool,
-    max_file_bytes: u64,
     identity: Identity,
     config_yaml: String,
     config_hash: String,
@@ -43,46 +45,66 @@ pub struct Start {
 /// Fills `model` and `optimizer` from where the configuration says that the run starts: MaxText's order is the run's own newest
 /// checkpoint, else `load_parameters_path` or `load_full_state_path`, else the fresh weights that are already there.
 ///
+/// The first rank looks for it and reads all of it once; the others take its word, and each reads what it holds.
+///
 /// # Errors
 /// [`CheckpointError`]: nothing usable is there, or it belongs to another model, batch geometry or tokenizer.
 pub fn start(
     config: &Config,
     model: &mut Model,
     optimizer: &mut Optimizer,
+    ranks: &dyn Collective,
 ) -> Result<Start, CheckpointError> {
-    if config.enable_checkpointing
-        && let Some(checkpoint) = CheckpointFolder::open(&config.checkpoint_dir())?.newest_whole()?
-    {
-        info!("restoring from this run's directory step {}", checkpoint.state.step);
-        return resume(config, &checkpoint, model, optimizer);
-    }
-    if !config.load_full_state_path.is_empty() {
-        let checkpoint = find_checkpoint(Path::new(&config.load_full_state_path))?;
-        info!("restoring full state from {}", checkpoint.path().display());
-        return resume(config, &checkpoint, model, optimizer);
+    let mesh = ranks.mesh();
+    if let Some(checkpoint) = agree(ranks, || full_state(config))? {
+        identity(config).check(&checkpoint.state.identity, checkpoint.path())?;
+        load_params(&checkpoint.params()?, &config.model(), &mut model.params, mesh)?;
+        load_optimizer(&checkpoint, &config.model(), optimizer, mesh)?;
+        return Ok(Start {
+            step: checkpoint.state.step + 1,
+            data: Some(checkpoint.state.data.clone()),
+            from: Some(checkpoint.path().to_owned()),
+        });
     }
     if !config.load_parameters_path.is_empty() {
         let params = find_params(Path::new(&config.load_parameters_path))?;
         info!("restoring params from {}", params.path().display());
-        load_params(&params, &config.model(), &mut model.params)?;
+        load_params(&params, &config.model(), &mut model.params, mesh)?;
     }
     Ok(Start::default())
 }
 
-fn resume(
-    config: &Config,
-    checkpoint: &Checkpoint,
-    model: &mut Model,
-    optimizer: &mut Optimizer,
-) -> Result<Start, CheckpointError> {
-    identity(config).check(&checkpoint.state.identity, checkpoint.path())?;
-    load_params(&checkpoint.params()?, &config.model(), &mut model.params)?;
-    load_optimizer(checkpoint, &config.model(), optimizer)?;
-    Ok(Start {
-        step: checkpoint.state.step + 1,
-        data: Some(checkpoint.state.data.clone()),
-        from: Some(checkpoint.path().to_owned()),
-    })
+/// The checkpoint to go on from, if there is one. All of it is read and compared with its sums.
+fn full_state(config: &Config) -> Result<Option<Checkpoint>, CheckpointError> {
+    if config.enable_checkpointing
+        && let Some(checkpoint) = CheckpointFolder::open(&config.checkpoint_dir())?.newest_whole()?
+    {
+        info!("restoring from this run's directory step {}", checkpoint.state.step);
+        return Ok(Some(checkpoint));
+    }
+    if !config.load_full_state_path.is_empty() {
+        let checkpoint = find_checkpoint(Path::new(&config.load_full_state_path))?;
+        info!("restoring full state from {}", checkpoint.path().display());
+        return Ok(Some(checkpoint));
+    }
+    Ok(None)
+}
+
+/// What `find` finds on the first rank, on every rank.
+fn agree(
+    ranks: &dyn Collective,
+    find: impl FnOnce() -> Result<Option<Checkpoint>, CheckpointError>,
+) -> Result<Option<Checkpoint>, CheckpointError> {
+    if ranks.mesh().is_first() {
+        // A failure ends the first rank, and with it the others.
+        let found = find()?;
+        let path = found.as_ref().map(|checkpoint| checkpoint.path().as_os_str().as_bytes().to_vec());
+        ranks.from_first(path.unwrap_or_default())?;
+        return Ok(found);
+    }
+    let path = ranks.from_first(Vec::new())?;
+    let path = Path::new(OsStr::from_bytes(&path));
+    if path.as_os_str().is_empty() { Ok(None) } else { Checkpoint::open_verified(path).map(Some) }
 }
 
 impl Checkpoints {
@@ -90,19 +112,30 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`CheckpointError`]: the folder can't be used.
-    pub fn new(config: &Config, start: &Start) -> Result<Option<Self>, CheckpointError> {
+    pub fn new(
+        config: &Config,
+        start: &Start,
+        ranks: &dyn Collective,
+    ) -> Result<Option<Self>, CheckpointError> {
         if !config.enable_checkpointing {
             return Ok(None);
         }
-        let folder = CheckpointFolder::open(&config.checkpoint_dir())?;
+        let mesh = ranks.mesh();
+        let folder = match mesh.is_first() {
+            true => CheckpointFolder::open(&config.checkpoint_dir())?,
+            false => CheckpointFolder::beside(&config.checkpoint_dir()),
+        };
         let model = config.model();
+        let saver = Saver::new(folder, config.max_num_checkpoints_to_keep, config.async_checkpointing);
         Ok(Some(Self {
-            saver: Saver::new(folder, config.max_num_checkpoints_to_keep, config.async_checkpointing),
+            saver: saver.of_rank(mesh.rank, mesh.size(Group::World)),
             tree: Tree::new(&model),
-            layout: Layout { scan_layers: model.scan_layers, param_scan_axis: model.param_scan_axis },
+            format: Format {
+                layout: Layout { scan_layers: model.scan_layers, param_scan_axis: model.param_scan_axis },
+                max_file_bytes: config.checkpoint_storage_target_data_file_size_bytes,
+            },
             period: config.checkpoint_period as u64,
             on_start: config.save_checkpoint_on_start,
-            max_file_bytes: config.checkpoint_storage_target_data_file_size_bytes,
             identity: identity(config),
             config_yaml: config.to_yaml(),
             config_hash: config.hash(),
@@ -118,7 +151,7 @@ impl Checkpoints {
         }
     }
 
-    /// Saves the state right after `step`.
+    /// Saves the state right after `step`; all ranks call it together.
     ///
     /// # Errors
     /// [`CheckpointError`], possibly that of the save before, which ran in the background.
@@ -128,7 +161,18 @@ impl Checkpoints {
         model: &Model,
         optimizer: &Optimizer,
         data: Value,
+        ranks: &dyn Collective,
     ) -> Result<(), CheckpointError> {
+        if self.saver.has(step) {
+            return Ok(());
+        }
+        if ranks.mesh().size(Group::World) > 1 {
+            if ranks.mesh().is_first() {
+                self.saver.prepare(step)?;
+            }
+            // Nobody writes before the folder is there.
+            ranks.from_first(Vec::new())?;
+        }
         let state = TrainState {
             step,
             identity: self.identity.clone(),
@@ -139,8 +183,8 @@ impl Checkpoints {
             config_hash: self.config_hash.clone(),
         };
         let yaml = self.config_yaml.clone();
-        let snapshot = Snapshot::take(&model.params, optimizer, &self.tree, self.layout, state, yaml)?;
-        self.saver.save(step, snapshot.into_write(self.max_file_bytes))
+        let snapshot = Snapshot::take(&model.params, optimizer, &self.tree, self.format, state, yaml, ranks)?;
+        self.saver.save(step, snapshot.into_write())
     }
 
     /// Surfaces the error of a background save.
@@ -181,8 +225,7 @@ fn identity(config: &Config) -> Identity {
         .with("attention_bias", model.attention_bias)
         .with("use_qk_norm", model.use_qk_norm)
         .with("opt_type", format!("{:?}", config.opt_type))
-        .with("per_device_batch_size", config.per_device_batch_size)
-        .with("gradient_accumulation_steps", config.gradient_accumulation_steps)
+        .with(GLOBAL_BATCH_SIZE, config.global_batch_size_to_train_on())
         .with("max_target_length", config.max_target_length)
         .with("packing", config.packing)
         .with("tokenizer_type", format!("{:?}", config.tokenizer_type))

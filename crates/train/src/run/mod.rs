@@ -20,6 +20,7 @@ use tracing::info;
 pub use error::{BadLoss, RunError};
 pub use summary::{End, Summary};
 
+use crate::collective::Solo;
 use crate::log::{self, LOG_FILE};
 use crate::optim::Optimizer;
 use crate::profile::{self, Profiler};
@@ -59,7 +60,7 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
     }
     let mut model = Model::new(config.model(), &device.device);
     let mut optimizer = Optimizer::new(config, &model.params)?;
-    let start = checkpoints::start(config, &mut model, &mut optimizer)?;
+    let start = checkpoints::start(config, &mut model, &mut optimizer, &Solo)?;
     let mut data = mt_data::train_batches(config, Shard::WHOLE)?;
     if let Some(place) = &start.data {
         data.restore(place)?;
@@ -75,7 +76,7 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
         config,
         schedule: Schedule::new(&options),
         evaluator: Evaluator::new(config).map_err(RunError::EvalData)?,
-        checkpoints: Checkpoints::new(config, &start)?,
+        checkpoints: Checkpoints::new(config, &start, &Solo)?,
         reporter: Reporter::new(config, start.step, options.steps)?,
         profiler: Profiler::new(config, start.step, options.steps)?,
         breakdown: None,

@@ -16,6 +16,7 @@ use super::gradients::{MicroBatches, loss_and_gradients};
 use super::report::{Reporter, StepExtras};
 use super::signals::StopRequest;
 use super::summary::{End, Summary};
+use crate::collective::Solo;
 use crate::metrics::TrainStep;
 use crate::optim::Optimizer;
 use crate::profile::{Breakdown, Profile, Profiler};
@@ -237,7 +238,7 @@ impl Trainer<'_> {
     fn save(&mut self, step: u64) -> Result<(), RunError> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
         let _span = span(Kind::Checkpoint, "checkpoint.save");
-        Ok(checkpoints.save(step, &self.model, &self.optimizer, self.data.state())?)
+        Ok(checkpoints.save(step, &self.model, &self.optimizer, self.data.state(), &Solo)?)
     }
 
     fn evaluate_if_due(&mut self, step: u64) -> Result<Option<f64>, RunError> {

@@ -4,6 +4,7 @@ mod crash;
 mod files;
 mod folder;
 mod hostile;
+mod ranks;
 mod saver;
 
 use super::*;
