@@ -106,9 +106,10 @@ fn a_changed_model_or_batch_is_refused_with_both_values() {
     let bench = Bench::new();
     bench.run(&["steps=2"]).expect(0);
     let run = bench.run(&["steps=4", "base_mlp_dim=96", "per_device_batch_size=3"]).expect(1);
-    for text in
-        ["mlp_dim is 96 now, 64 in the checkpoint", "per_device_batch_size is 3 now, 2 in the checkpoint"]
-    {
+    for text in [
+        "mlp_dim is 96 now, 64 in the checkpoint",
+        "per_device_batch_size * gradient_accumulation_steps * ranks is 3 now, 2 in the checkpoint",
+    ] {
         assert!(run.stderr.contains(text), "{text}:\n{}", run.stderr);
     }
 }

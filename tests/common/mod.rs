@@ -94,10 +94,32 @@ impl Bench {
         Run::of(self.command(arguments).output().unwrap())
     }
 
+    /// The command under `mpirun`, as `ranks` processes on this machine.
+    pub fn ranks(&self, ranks: usize, arguments: &[&str]) -> Command {
+        let one = self.command(arguments);
+        let mut command = Command::new("mpirun");
+        command
+            .args(["-n", &ranks.to_string(), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"])
+            .arg(one.get_program())
+            .args(one.get_args());
+        for (name, value) in one.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
     /// Starts, with stderr into a file that [`wait_for`] can watch.
     pub fn start(&self, arguments: &[&str]) -> Child {
+        self.spawn(self.command(arguments))
+    }
+
+    /// As [`Bench::start`], of a command of this bench.
+    pub fn spawn(&self, mut command: Command) -> Child {
         let log = std::fs::File::create(self.path("stderr")).unwrap();
-        self.command(arguments).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+        command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
     /// Waits until the started process has written `text`.

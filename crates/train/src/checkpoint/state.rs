@@ -24,7 +24,7 @@ pub struct TrainState {
 }
 
 /// Rows of a step over all ranks: however many these are, they are the same run's.
-pub const GLOBAL_BATCH_SIZE: &str = "global_batch_size";
+pub const GLOBAL_BATCH_SIZE: &str = "per_device_batch_size * gradient_accumulation_steps * ranks";
 
 /// Keys whose values a run can't change halfway: model shape, batch geometry, tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -199,5 +199,5 @@ fn what_counts_is_the_rows_of_a_step_over_all_ranks() {
     now(12).check(&earlier, Path::new("c")).unwrap();
     now(12).check(&now(12), Path::new("c")).unwrap();
     let error = now(8).check(&earlier, Path::new("c")).unwrap_err().to_string();
-    assert!(error.contains("global_batch_size is 8 now, 12 in the checkpoint"), "{error}");
+    assert!(error.contains(" * ranks is 8 now, 12 in the checkpoint"), "{error}");
 }
