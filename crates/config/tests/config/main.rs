@@ -9,5 +9,6 @@ mod models;
 mod plan;
 mod primus;
 mod primus_keys;
+mod ranks;
 mod reports;
 mod support;
