@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::keys::Config;
-use crate::keys::choices::{AttentionChoice, AttentionType, LogLevel, RopeType};
+use crate::keys::choices::{AttentionChoice, AttentionType, Hardware, LogLevel, RopeType};
 use crate::layers::Setting;
 use crate::load::Note;
 use crate::model::{Activation, AttentionKernel, DType, ModelConfig, Rope};
@@ -93,6 +93,12 @@ impl Config {
     /// Dtype of the first moment (`mu_dtype`, or `weight_dtype` where it is empty).
     pub fn moment_dtype(&self) -> DType {
         self.mu_dtype.unwrap_or(self.weight_dtype)
+    }
+
+    /// Whether moments, and gradients once they are complete, are in host memory (`optimizer_memory_host_offload`): on the CPU
+    /// they are there anyway.
+    pub fn offloads_optimizer(&self) -> bool {
+        self.optimizer_memory_host_offload && self.hardware != Hardware::Cpu
     }
 
     /// Level of the log file.

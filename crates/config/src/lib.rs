@@ -37,4 +37,4 @@ pub use model::{
 pub use node::{Place, Value};
 pub use presets::model_names;
 pub use ranks::{Degrees, Ranks};
-pub use render::{docs_markdown, help_keys};
+pub use render::{docs_markdown, help_keys, scaling_markdown};

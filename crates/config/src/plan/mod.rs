@@ -1,14 +1,19 @@
 //! What a run will cost, from its configuration alone: parameters, FLOPs and memory.
 
 mod activations;
+mod collectives;
 mod flops;
 mod memory;
 mod parameters;
+mod scaling;
+mod sharded;
 
 pub use activations::{Activity, head_tile_rows};
+pub use collectives::Traffic;
 pub use flops::Flops;
 pub use memory::{MemoryPlan, PolicyMemory, States};
 pub use parameters::{Parameter, Parameters};
+pub use scaling::{Machine, StepTime};
 
 use crate::keys::Config;
 
@@ -23,6 +28,8 @@ pub struct Plan {
     pub tokens_per_step: u64,
     /// Bytes on the device.
     pub memory: MemoryPlan,
+    /// Bytes that it sends to other ranks in a step.
+    pub traffic: Traffic,
 }
 
 impl Config {
@@ -36,6 +43,7 @@ impl Config {
             tokens_per_step: (tokens * self.gradient_accumulation_steps as u64)
                 .saturating_mul(self.num_ranks() as u64),
             memory: MemoryPlan::of(self, &model, &parameters, tokens),
+            traffic: Traffic::of(self, &parameters),
             parameters,
         }
     }

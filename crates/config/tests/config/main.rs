@@ -11,4 +11,5 @@ mod primus;
 mod primus_keys;
 mod ranks;
 mod reports;
+mod scaling;
 mod support;
