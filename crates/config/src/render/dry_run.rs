@@ -82,7 +82,8 @@ impl Config {
     fn rank_lines(&self, traffic: &Traffic) -> String {
         let (ranks, Degrees { data, fsdp }) = (self.ranks(), self.mesh());
         let mut text = counted(ranks.count, ranks.per_node);
-        let _ = writeln!(text, ": {data} copies of the model, each in {fsdp} shards");
+        let _ =
+            writeln!(text, ": data {data} x fsdp {fsdp}, which are copies of the model and shards of each");
         let _ = writeln!(text, "{} rows of each per micro batch", self.rows_per_rank());
         let _ = writeln!(text, "\nsent by each per step");
         let weights = format!("weights over fsdp, {}", self.weight_dtype.to_value());

@@ -186,7 +186,7 @@ fn the_dry_run_plans_for_ranks() {
     assert_contains(
         &report,
         &[
-            "16 ranks, 8 per node: 2 copies of the model, each in 8 shards",
+            "16 ranks, 8 per node: data 2 x fsdp 8, which are copies of the model and shards of each",
             "64 rows of 256 = 16,384 tokens",
             "Total TFLOPs of each device:",
             "all-gather, forward",
