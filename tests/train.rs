@@ -213,6 +213,28 @@ fn dry_run_counts_llama3_8b_without_touching_anything() {
 }
 
 #[test]
+fn a_recipe_for_eight_devices_is_planned_for_eight_and_refused_on_one() {
+    let bench = Bench::new().with("ici_fsdp_parallelism", "8");
+    let run = bench.run(&["--dry-run"]).expect(0);
+    for text in ["planned for 8 ranks", "8 ranks, 8 per node: data 1 x fsdp 8", "reduce-scatter"] {
+        assert!(run.stdout.contains(text), "{text}:\n{}", run.stdout);
+    }
+    let run = bench.run(&["--dry-run", "--ranks", "16"]).expect(0);
+    assert!(run.stdout.contains("data 2 x fsdp 8"), "{}", run.stdout);
+    let run = bench.run(&["--dry-run", "--ranks", "4"]).expect(2);
+    assert!(run.stderr.contains("is 8, but this run has 4 ranks per node"), "{}", run.stderr);
+
+    let run = bench.run(&[]).expect(2);
+    for text in
+        ["run.yml:", "`ici_fsdp_parallelism: 8` is 8, but this run has 1 rank per node", "mpirun -n 8"]
+    {
+        assert!(run.stderr.contains(text), "{text}:\n{}", run.stderr);
+    }
+    assert!(!bench.path("out").exists(), "nothing was started");
+    bench.run(&["ici_fsdp_parallelism=-1"]).expect(0);
+}
+
+#[test]
 fn keys_explain_themselves() {
     let help =
         |arguments: &[&str]| common::Run::of(mt_train().args(arguments).output().unwrap()).expect(0).stdout;

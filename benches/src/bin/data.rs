@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use mt_config::LoadArgs;
-use mt_data::{Batches, Shard, profile, train_batches};
+use mt_data::{Batches, profile, train_batches};
 
 const BATCH: &str = "8";
 const LENGTH: &str = "2048";
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         config_path: None,
     })?;
 
-    let mut batches = train_batches(&config, Shard::WHOLE)?;
+    let mut batches = train_batches(&config)?;
     let before = memory();
     let start = Instant::now();
     while batches.next_batch()?.is_some() {}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::keys::Config;
-use crate::keys::choices::{AttentionChoice, AttentionType, LogLevel, RopeType};
+use crate::keys::choices::{AttentionChoice, AttentionType, Hardware, LogLevel, RopeType};
 use crate::layers::Setting;
 use crate::load::Note;
 use crate::model::{Activation, AttentionKernel, DType, ModelConfig, Rope};
@@ -55,18 +55,29 @@ impl Config {
         scaled(self.base_num_decoder_layers, Scale::of(self.global_parameter_scale).layers)
     }
 
-    /// Rows that one device computes per micro batch. A batch below one row per device becomes one row,
+    /// Rows that one rank computes per micro batch. A batch below one row per device becomes one row,
     /// where MaxText would load one and train on none.
-    pub fn micro_batch_size_to_train_on(&self) -> usize {
+    pub fn rows_per_rank(&self) -> usize {
         (self.per_device_batch_size as usize).max(1)
     }
 
-    /// Rows per optimizer update.
+    /// Rows that one rank evaluates at a time.
+    pub fn eval_rows_per_rank(&self) -> usize {
+        let per_device = self.eval_per_device_batch_size;
+        if per_device > 0.0 { (per_device as usize).max(1) } else { self.rows_per_rank() }
+    }
+
+    /// Rows that all ranks compute per micro batch.
+    pub fn micro_batch_size_to_train_on(&self) -> usize {
+        self.rows_per_rank().saturating_mul(self.num_ranks())
+    }
+
+    /// Rows per optimizer update, over all ranks.
     pub fn global_batch_size_to_train_on(&self) -> usize {
         self.micro_batch_size_to_train_on().saturating_mul(self.gradient_accumulation_steps)
     }
 
-    /// Rows that the loader hands out per step.
+    /// Rows that the loader hands out per step, over all ranks.
     pub fn global_batch_size_to_load(&self) -> usize {
         let expansion =
             if self.expansion_factor_real_data > 0.0 { self.expansion_factor_real_data } else { 1.0 };
@@ -74,15 +85,20 @@ impl Config {
         (rows as usize).max(1).saturating_mul(self.gradient_accumulation_steps)
     }
 
-    /// Rows per evaluation batch.
+    /// Rows per evaluation batch, over all ranks.
     pub fn global_batch_size_to_eval_on(&self) -> usize {
-        let per_device = self.eval_per_device_batch_size;
-        if per_device > 0.0 { (per_device as usize).max(1) } else { self.micro_batch_size_to_train_on() }
+        self.eval_rows_per_rank().saturating_mul(self.num_ranks())
     }
 
     /// Dtype of the first moment (`mu_dtype`, or `weight_dtype` where it is empty).
     pub fn moment_dtype(&self) -> DType {
         self.mu_dtype.unwrap_or(self.weight_dtype)
+    }
+
+    /// Whether moments, and gradients once they are complete, are in host memory (`optimizer_memory_host_offload`): on the CPU
+    /// they are there anyway.
+    pub fn offloads_optimizer(&self) -> bool {
+        self.optimizer_memory_host_offload && self.hardware != Hardware::Cpu
     }
 
     /// Level of the log file.

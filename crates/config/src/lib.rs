@@ -17,6 +17,7 @@ mod parents;
 pub mod plan;
 mod presets;
 mod primus;
+mod ranks;
 mod remat;
 mod render;
 mod resolve;
@@ -35,4 +36,5 @@ pub use model::{
 };
 pub use node::{Place, Value};
 pub use presets::model_names;
-pub use render::{docs_markdown, help_keys};
+pub use ranks::{Degrees, Ranks};
+pub use render::{docs_markdown, help_keys, scaling_markdown};

@@ -66,20 +66,10 @@ impl Notes<'_> {
 
     fn parallelism(&mut self) {
         let c = self.config;
-        for (key, degree) in [
-            ("ici_data_parallelism", c.ici_data_parallelism),
-            ("ici_fsdp_parallelism", c.ici_fsdp_parallelism),
-            ("dcn_data_parallelism", c.dcn_data_parallelism),
-            ("dcn_fsdp_parallelism", c.dcn_fsdp_parallelism),
-        ] {
-            if degree > 1 {
-                self.add(key, format!("`{key}: {degree}` is treated as 1: this build runs one process"));
-            }
-        }
         if c.hardware == Hardware::GpuMultiprocess {
             self.add(
                 "hardware",
-                "`hardware: gpu_multiprocess` is treated as gpu: this build runs one process",
+                "`hardware: gpu_multiprocess` means gpu: ranks are processes with a GPU each, whatever it says",
             );
         }
     }
@@ -125,10 +115,10 @@ impl Notes<'_> {
     fn data(&mut self) {
         let c = self.config;
         if c.per_device_batch_size.fract() != 0.0 {
-            let rows = c.micro_batch_size_to_train_on();
+            let rows = c.rows_per_rank();
             self.add(
                 "per_device_batch_size",
-                format!("a fraction of a row can't be trained on: {rows} per micro batch"),
+                format!("a fraction of a row can't be trained on: {rows} per micro batch and rank"),
             );
         }
         if c.dataset_type == DatasetType::Hf && !c.use_truncation {

@@ -151,7 +151,7 @@ impl Checks<'_> {
         self.require(c.gradient_accumulation_steps <= 1 << 24, "gradient_accumulation_steps", || {
             format!("at most {} is possible", 1 << 24)
         });
-        let rows = c.micro_batch_size_to_train_on().saturating_mul(c.max_target_length);
+        let rows = c.rows_per_rank().saturating_mul(c.max_target_length);
         self.require(
             c.num_vocab_tiling == 0 || rows.is_multiple_of(c.num_vocab_tiling),
             "num_vocab_tiling",
@@ -283,6 +283,9 @@ impl Checks<'_> {
             self.require(degree == -1 || degree > 0, key, || {
                 "must be above 0, or -1 for the rest".to_owned()
             });
+        }
+        for (key, message) in c.unclear_degrees() {
+            self.require(false, key, || message);
         }
     }
 

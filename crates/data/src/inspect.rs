@@ -6,9 +6,9 @@ use std::sync::Arc;
 use mt_config::{Config, DatasetType};
 
 use crate::setup::load_tokenizer;
-use crate::{Batch, Batches, DataError, Shard, Stats, Tokenizer, train_batches};
+use crate::{Batch, Batches, DataError, Stats, Tokenizer, train_batches};
 
-/// The first `rows` training rows of rank 0 as text: where documents begin, their token counts, how many targets
+/// The first `rows` training rows as text: where documents begin, their token counts, how many targets
 /// carry loss, and how well the rows are filled.
 ///
 /// # Errors
@@ -18,7 +18,7 @@ pub fn inspect(config: &Config, rows: usize) -> Result<String, DataError> {
         DatasetType::Synthetic => None, // random ids mean nothing
         _ => Some(load_tokenizer(config)?),
     };
-    let mut batches = train_batches(config, Shard::WHOLE)?;
+    let mut batches = train_batches(config)?;
     let mut text = String::new();
     let mut shown = 0;
     while shown < rows {

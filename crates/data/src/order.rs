@@ -1,4 +1,4 @@
-//! In which order rows are read: epochs, shares of ranks, and the seeded window.
+//! In which order rows are read: epochs and the seeded window.
 //!
 //! The order depends on the settings and the files alone. A place in it is a [`Cursor`]; a row that has been
 //! shuffled is named by its window's cursor and its number in the window, so that a place never holds data.
@@ -17,20 +17,6 @@ const WINDOW_BYTES: usize = 16 << 20;
 /// Files that are fetched while one is read.
 const UPCOMING: usize = 2;
 
-/// One of `count` equal parts of the data: a rank, or a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shard {
-    /// Which part, from 0.
-    pub index: usize,
-    /// How many parts.
-    pub count: usize,
-}
-
-impl Shard {
-    /// All of the data.
-    pub const WHOLE: Self = Self { index: 0, count: 1 };
-}
-
 /// How rows are ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
@@ -42,34 +28,16 @@ pub(crate) struct Order {
     pub(crate) window: usize,
     /// Passes over the data (`num_epoch`).
     pub(crate) epochs: u64,
-    /// The part that this process reads.
-    pub(crate) shard: Shard,
-}
-
-/// A file of an epoch, or the part of one that belongs to this shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share {
-    file: usize,
-    /// Take only rows whose number, from 0, leaves the shard's index when divided by its count.
-    strided: bool,
 }
 
 impl Order {
-    /// This shard's files in `epoch`.
-    ///
-    /// Files are dealt out whole, round robin, as long as every shard gets one more; the rows of the files that
-    /// are left (all files, when there are fewer of them than shards) are dealt out one by one.
-    fn shares(&self, epoch: u64, files: usize) -> Vec<Share> {
-        let order = if self.shuffle {
+    /// The files of `epoch`, in the order in which they're read.
+    fn files(&self, epoch: u64, files: usize) -> Vec<usize> {
+        if self.shuffle {
             NumpyRng::new(&[self.seed.wrapping_add(epoch)]).permutation(files)
         } else {
             (0..files).collect()
-        };
-        let whole = files - files % self.shard.count;
-        let mine = order[..whole].iter().skip(self.shard.index).step_by(self.shard.count);
-        let whole_files = mine.map(|&file| Share { file, strided: false });
-        let parts = order[whole..].iter().map(|&file| Share { file, strided: true });
-        whole_files.chain(parts).collect()
+        }
     }
 }
 
@@ -78,7 +46,7 @@ impl Order {
 pub(crate) struct Cursor {
     /// Pass over the data, from 0.
     pub(crate) epoch: u64,
-    /// Place in this epoch's order of this shard's files.
+    /// Place in this epoch's order of the files.
     pub(crate) file: usize,
     /// Rows of that file before this place.
     pub(crate) row: u64,
@@ -108,7 +76,8 @@ pub(crate) struct Windows {
     files: Arc<Files>,
     order: Order,
     cursor: Cursor,
-    shares: Vec<Share>,
+    /// The files of the epoch, in order.
+    order_of_files: Vec<usize>,
     reader: Option<Box<dyn RowReader>>,
     /// Rows found since the start of the epoch; `None` when this reader didn't start there.
     found: Option<u64>,
@@ -116,9 +85,9 @@ pub(crate) struct Windows {
 
 impl Windows {
     pub(crate) fn new(files: Arc<Files>, order: Order, cursor: Cursor) -> Self {
-        let shares = order.shares(cursor.epoch, files.len());
+        let order_of_files = order.files(cursor.epoch, files.len());
         let found = (cursor.file == 0 && cursor.row == 0).then_some(0);
-        Self { files, order, cursor, shares, reader: None, found }
+        Self { files, order, cursor, order_of_files, reader: None, found }
     }
 
     /// The next window; `None` after the last epoch. A window never spans two epochs.
@@ -150,18 +119,15 @@ impl Windows {
 
     /// The next row of this epoch.
     fn next_row(&mut self) -> Result<Option<Row>, DataError> {
-        while let Some(&Share { file, strided }) = self.shares.get(self.cursor.file) {
+        while let Some(&file) = self.order_of_files.get(self.cursor.file) {
             let Some((number, raw)) = self.read(file)? else {
                 self.reader = None;
                 self.cursor = Cursor { file: self.cursor.file + 1, row: 0, ..self.cursor };
                 continue;
             };
             self.cursor.row = number;
-            let Shard { index, count } = self.order.shard;
-            if !strided || (number - 1) % count as u64 == index as u64 {
-                self.found = self.found.map(|found| found + 1);
-                return Ok(Some(Row { file, number, raw }));
-            }
+            self.found = self.found.map(|found| found + 1);
+            return Ok(Some(Row { file, number, raw }));
         }
         Ok(None)
     }
@@ -175,8 +141,8 @@ impl Windows {
         let outcome = match &mut self.reader {
             Some(reader) => reader.next_row(),
             None => {
-                let after = self.shares.iter().skip(self.cursor.file + 1).take(UPCOMING);
-                let upcoming: Vec<usize> = after.map(|share| share.file).collect();
+                let after = self.order_of_files.iter().skip(self.cursor.file + 1).take(UPCOMING);
+                let upcoming: Vec<usize> = after.copied().collect();
                 let path = self.files.fetch(file, &upcoming)?;
                 self.files.open(file, &path).and_then(|mut reader| {
                     reader.skip_to(self.cursor.row)?;
@@ -189,18 +155,13 @@ impl Windows {
 
     fn next_epoch(&mut self) -> Result<(), DataError> {
         if self.found == Some(0) {
-            let Shard { index, count } = self.order.shard;
-            let whose = if count > 1 { format!(" for rank {index} of {count}") } else { String::new() };
             return Err(DataError::File {
                 file: self.files.name(0),
-                reason: format!(
-                    "there is no row{whose} in this file and the {} after it",
-                    self.files.len() - 1
-                ),
+                reason: format!("there is no row in this file and the {} after it", self.files.len() - 1),
             });
         }
         self.cursor = Cursor { epoch: self.cursor.epoch + 1, file: 0, row: 0 };
-        self.shares = self.order.shares(self.cursor.epoch, self.files.len());
+        self.order_of_files = self.order.files(self.cursor.epoch, self.files.len());
         self.found = Some(0);
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::source::hub::{self, HubFiles, Request};
 use crate::source::{Column, Files, Format, TextUnit, resolve, resolve_folder};
 use crate::synthetic::Synthetic;
 use crate::tokenizer::{self, IdsOnly, TOKENIZER_FILES, TokenizerType};
-use crate::{Batches, DataError, Loader, Shard, Tokenizer};
+use crate::{Batches, DataError, Loader, Tokenizer};
 
 /// What else `hf_path` may name for `datasets.load_dataset`.
 const OTHER_BUILDERS: [&str; 8] =
@@ -24,14 +24,14 @@ const HF_WINDOW: usize = 1000;
 /// Rows in a shuffle window of `dataset_type: grain` (MaxText's `grain_shuffle_buffer_size`).
 const GRAIN_WINDOW: usize = 100;
 
-/// Training batches as the configuration asks for them; `shard` is the part of the data for this rank, of
-/// `config.global_batch_size_to_load()` rows a batch.
+/// Training batches as the configuration asks for them, of `config.global_batch_size_to_load()` rows: those of all ranks,
+/// on every rank, which takes its own ([`RankRows`](crate::RankRows)).
 ///
 /// # Errors
 /// Settings that ask for data that can't be had: no such file, an unknown data set type, a vocabulary that is
 /// smaller than the tokenizer's.
-pub fn train_batches(config: &Config, shard: Shard) -> Result<Loader, DataError> {
-    let batches = batches(config, &Split::train(config), shard)?;
+pub fn train_batches(config: &Config) -> Result<Loader, DataError> {
+    let batches = batches(config, &Split::train(config))?;
     Ok(Loader::new(if config.reuse_example_batch > 0 { Box::new(Reuse::new(batches)) } else { batches }))
 }
 
@@ -39,8 +39,8 @@ pub fn train_batches(config: &Config, shard: Shard) -> Result<Loader, DataError>
 ///
 /// # Errors
 /// As for [`train_batches`]; also when the configuration names no evaluation data.
-pub fn eval_batches(config: &Config, shard: Shard) -> Result<Loader, DataError> {
-    Ok(Loader::new(batches(config, &Split::eval(config), shard)?))
+pub fn eval_batches(config: &Config) -> Result<Loader, DataError> {
+    Ok(Loader::new(batches(config, &Split::eval(config))?))
 }
 
 /// The keys that differ between training and evaluation.
@@ -111,21 +111,21 @@ impl Split<'_> {
     }
 }
 
-fn batches(config: &Config, split: &Split, shard: Shard) -> Result<Box<dyn Batches>, DataError> {
+fn batches(config: &Config, split: &Split) -> Result<Box<dyn Batches>, DataError> {
     let seq_len = config.max_target_length;
     let max_segments = usize::try_from(config.max_segments_per_seq).ok().filter(|&cap| cap > 0);
     if config.dataset_type == DatasetType::Synthetic {
         let max_segments = max_segments.filter(|_| config.packing);
         let (rows, vocab) = (split.batch_size, config.vocab_size);
-        return Ok(Box::new(Synthetic::new(rows, seq_len, vocab, max_segments, shard)));
+        return Ok(Box::new(Synthetic::new(rows, seq_len, vocab, max_segments)));
     }
 
-    let recipe = recipe(config, split, shard)?;
+    let recipe = recipe(config, split)?;
     Ok(Box::new(PackedBatches::new(recipe, packer(config, split, max_segments))?))
 }
 
 /// Everything but the packer.
-fn recipe(config: &Config, split: &Split, shard: Shard) -> Result<Recipe, DataError> {
+fn recipe(config: &Config, split: &Split) -> Result<Recipe, DataError> {
     let grain = config.dataset_type == DatasetType::Grain;
     let files = Arc::new(if grain { grain_files(config, split)? } else { hf_files(config, split)? });
     let tokenizer = load_tokenizer(config)?;
@@ -144,7 +144,6 @@ fn recipe(config: &Config, split: &Split, shard: Shard) -> Result<Recipe, DataEr
             seed: config.data_shuffle_seed,
             window: if grain { GRAIN_WINDOW } else { HF_WINDOW },
             epochs: split.epochs,
-            shard,
         },
         tokenize: Tokenize {
             tokenizer,
@@ -182,7 +181,7 @@ fn packer(config: &Config, split: &Split, max_segments: Option<usize>) -> Box<dy
 
 /// The training files and how their rows become ids, for measuring.
 pub(crate) fn train_source(config: &Config) -> Result<(Arc<Files>, Tokenize), DataError> {
-    let recipe = recipe(config, &Split::train(config), Shard::WHOLE)?;
+    let recipe = recipe(config, &Split::train(config))?;
     Ok((recipe.files, recipe.tokenize))
 }
 
@@ -254,7 +253,8 @@ fn hf_files(config: &Config, split: &Split) -> Result<Files, DataError> {
 }
 
 fn hub_settings(config: &Config) -> hub::Settings {
-    let keep_bytes = (config.hub_cache_gb * 1e9) as u64;
+    // Ranks of a node share its cache, and each deletes what it has downloaded itself.
+    let keep_bytes = (config.hub_cache_gb * 1e9 / config.ranks().per_node as f64) as u64;
     hub::Settings::from_env(|name| std::env::var(name).ok(), config.hf_access_token.expose(), keep_bytes)
 }
 

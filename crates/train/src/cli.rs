@@ -1,8 +1,10 @@
 //! The command line of `mt-train`, as typed.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
+use mt_config::Ranks;
 
 /// Pre-train a Llama-style model from a MaxText or Primus configuration.
 #[derive(Debug, Parser)]
@@ -20,12 +22,20 @@ pub struct Cli {
     pub overrides: Vec<String>,
 
     /// Print the resolved configuration, parameter count, FLOPs and memory plan; touch no device
-    #[arg(long)]
+    #[arg(long, group = "planning")]
     pub dry_run: bool,
 
     /// With --dry-run: every key, not just those that differ from the defaults
     #[arg(long, requires = "dry_run")]
     pub all: bool,
+
+    /// With --dry-run or --inspect-data: for a run of N ranks (devices), however many there are here
+    #[arg(long, value_name = "N", requires = "planning")]
+    pub ranks: Option<NonZeroUsize>,
+
+    /// With --ranks: ranks on each node; 8, or N below that
+    #[arg(long, value_name = "M", requires = "ranks")]
+    pub ranks_per_node: Option<NonZeroUsize>,
 
     /// Print the documentation of all keys, or of those that match PATTERN
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
@@ -36,7 +46,7 @@ pub struct Cli {
     pub devices: bool,
 
     /// Print the first N training rows as text, with where their documents begin; train nothing
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", group = "planning")]
     pub inspect_data: Option<usize>,
 }
 
@@ -44,6 +54,13 @@ impl Cli {
     /// Reads the arguments of the process, the program's name first. Ends it after `--help`, `--version` and mistakes.
     pub fn of(arguments: impl IntoIterator<Item = String>) -> Self {
         Self::parse_from(plain::<Self>(arguments))
+    }
+
+    /// The ranks to plan for, where they are given.
+    pub fn planned_ranks(&self) -> Option<Ranks> {
+        const PER_NODE: usize = 8;
+        let count = self.ranks?.get();
+        Some(Ranks { count, per_node: self.ranks_per_node.map_or(count.min(PER_NODE), NonZeroUsize::get) })
     }
 }
 
@@ -68,6 +85,20 @@ mod tests {
         let cli = Cli::of(typed.map(str::to_owned));
         assert_eq!(cli.overrides, ["steps=20", "run_name=a"]);
         assert!(cli.dry_run && cli.config == Some("run.yml".into()));
+    }
+
+    #[test]
+    fn ranks_are_for_plans() {
+        let parse = |args: &[&str]| Cli::try_parse_from([&["mt-train"], args].concat());
+        let ranks = |args: &[&str]| parse(args).unwrap().planned_ranks();
+        assert_eq!(ranks(&["--dry-run"]), None);
+        assert_eq!(ranks(&["--dry-run", "--ranks", "4"]), Some(Ranks { count: 4, per_node: 4 }));
+        assert_eq!(ranks(&["--ranks=64", "--inspect-data", "1"]), Some(Ranks { count: 64, per_node: 8 }));
+        let of_four = ["--dry-run", "--ranks", "8", "--ranks-per-node", "4"];
+        assert_eq!(ranks(&of_four), Some(Ranks { count: 8, per_node: 4 }));
+        assert!(parse(&["--ranks", "4"]).is_err(), "a run has the ranks that it is started with");
+        assert!(parse(&["--dry-run", "--ranks", "0"]).is_err());
+        assert!(parse(&["--dry-run", "--ranks-per-node", "4"]).is_err());
     }
 
     #[test]

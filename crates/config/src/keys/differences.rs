@@ -32,7 +32,9 @@ pub const RULES: &[&str] = &[
     "`remat_policy: none` keeps every activation; MaxText 0.2.5 treats it as `full`.",
     "`remat_policy` and `attention` are checked when the file is read, not when the model is built.",
     "Shapes are checked: heads that don't divide, an odd `head_dim`, a width of 0 are errors.",
-    "`per_device_batch_size` below 1 trains on one row per device; a fraction above 1 is rounded down.",
+    "`per_device_batch_size` below 1 trains on one row per device; a fraction above 1 is rounded down. On several ranks a \
+     fraction is an error.",
+    "The `dcn_*` degrees are checked on one node too, where they multiply to 1; MaxText ignores them there.",
     "`model_name: llama3.3-70b` uses the rotary embedding of the released model (`rope_type: llama3.1`).",
     "A text key takes a number or a word such as `yes` as it is written; MaxText refuses it.",
     "`hf_train_files`, `hf_eval_files` and their grain namesakes also take a list, or several patterns with commas.",

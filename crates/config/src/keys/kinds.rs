@@ -267,7 +267,7 @@ impl KeyType for Anything {
     }
 }
 
-/// A parallelism axis that one process doesn't have: 1, or -1 for "the rest of the devices".
+/// A parallelism axis that this build doesn't have: 1, or -1 for "the rest of the devices".
 pub struct Single;
 
 impl KeyType for Single {

@@ -6,6 +6,7 @@ use super::{KeySpec, State};
 use crate::error::Problem;
 use crate::layers::Resolved;
 use crate::model::{Activation, DType, DecoderBlock, Placement};
+use crate::ranks::Layout;
 
 macro_rules! key_table {
     ($( $group:literal { $( $name:ident: $ty:ty = $default:literal, $doc:literal $(, $state:ident $reason:literal)?; )* } )*) => {
@@ -16,6 +17,7 @@ macro_rules! key_table {
         pub struct Config {
             $($( #[doc = $doc] pub $name: $ty, )*)*
             pub(crate) resolved: Resolved,
+            pub(crate) layout: Layout,
         }
 
         pub(super) static IMPLEMENTED: &[KeySpec] = &[ $($(
@@ -26,7 +28,7 @@ macro_rules! key_table {
             /// Types every setting; values of the wrong type are added to `problems`.
             pub(crate) fn typed(resolved: Resolved, problems: &mut Vec<Problem>) -> Option<Self> {
                 $($( let $name = field::<$ty>(&resolved, stringify!($name), problems); )*)*
-                Some(Self { $($( $name: $name?, )*)* resolved })
+                Some(Self { $($( $name: $name?, )*)* resolved, layout: Layout::ONE })
             }
         }
     };
@@ -68,12 +70,12 @@ key_table! {
     param_scan_axis: usize = "1", "Axis of the layers in stacked parameters, in saved files.";
 }
 "IciParallelism" {
-    ici_data_parallelism: i64 = "1", "Data-parallel ranks within a node; -1 takes the rest. One process: treated as 1.";
-    ici_fsdp_parallelism: i64 = "-1", "Fully sharded ranks within a node; -1 takes the rest. One process: treated as 1.";
+    ici_data_parallelism: i64 = "1", "Copies of the model within a node; -1 takes the ranks that are left. The ici_* keys multiply to the ranks per node.";
+    ici_fsdp_parallelism: i64 = "-1", "Shards of a copy within a node, of parameters, gradients and moments; -1 takes the ranks that are left.";
 }
 "DcnParallelism" {
-    dcn_data_parallelism: i64 = "-1", "Data-parallel groups over nodes; -1 takes the rest. One process: treated as 1.";
-    dcn_fsdp_parallelism: i64 = "1", "Fully sharded groups over nodes; -1 takes the rest. One process: treated as 1.";
+    dcn_data_parallelism: i64 = "-1", "Copies of the model over nodes, times those within a node; -1 takes the nodes that are left. The dcn_* keys multiply to the nodes.";
+    dcn_fsdp_parallelism: i64 = "1", "Shards of a copy over nodes, times those within a node; -1 takes the nodes that are left.";
 }
 "ModelArchitecture" {
     decoder_block: DecoderBlock = "llama2", "Decoder layer family.";

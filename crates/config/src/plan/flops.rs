@@ -6,7 +6,7 @@
 use crate::keys::Config;
 use crate::model::ModelConfig;
 
-/// Operations of one training step, all micro batches.
+/// Operations of one training step on one device, all micro batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flops {
     /// In products with weights.
@@ -21,7 +21,7 @@ impl Flops {
         let [e, m, v, d] = [model.emb_dim, model.mlp_dim, model.vocab_size, model.head_dim].map(|n| n as f64);
         let [hq, hkv, layers] =
             [model.num_query_heads, model.num_kv_heads, model.num_decoder_layers].map(|n| n as f64);
-        let rows = config.global_batch_size_to_train_on() as f64;
+        let rows = (config.rows_per_rank() * config.gradient_accumulation_steps) as f64;
         let length = config.max_target_length as f64;
 
         let layer = e * (hq + 2.0 * hkv) * d + hq * d * e + 3.0 * e * m;

@@ -1,25 +1,31 @@
-//! Bytes on a device: weights, gradients, moments, and activations under each remat policy.
+//! Bytes on a device: its share of weights, gradients and moments, and activations under each remat policy.
 
 use super::activations::{Activity, bytes_of, head_working};
-use super::parameters::{Parameter, Parameters};
+use super::parameters::Parameters;
+use super::sharded::{Parts, Sharded};
 use crate::keys::Config;
-use crate::keys::choices::{Choice, Hardware, OptType, RematPolicyName};
+use crate::keys::choices::{Choice, OptType, RematPolicyName};
 use crate::model::ModelConfig;
 
 /// What doesn't depend on the remat policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct States {
-    /// Parameters in `weight_dtype`.
+    /// This rank's part of the parameters, in `weight_dtype`.
     pub weights: u64,
-    /// Gradients of all parameters in `grad_dtype`.
+    /// The gradients of that part, in `grad_dtype`.
     pub gradients: u64,
-    /// The optimizer's moments.
+    /// The moments of that part.
     pub moments: u64,
 }
 
 impl States {
     fn of(config: &Config, parameters: &Parameters) -> Self {
-        let (total, matrices) = (parameters.total(), parameters.matrices());
+        let fsdp = config.mesh().fsdp as u64;
+        let count = |of_all: bool| {
+            let kinds = parameters.0.iter().filter(|kind| of_all || kind.is_matrix);
+            kinds.map(|kind| kind.shards(fsdp)).sum::<u64>()
+        };
+        let (total, matrices) = (count(true), count(false));
         let weight = bytes_of(config.weight_dtype);
         let first = bytes_of(config.moment_dtype());
         // The second moment has the dtype of the weights, as in optax.
@@ -41,32 +47,6 @@ pub struct PolicyMemory {
     pub activity: Activity,
 }
 
-/// Bytes of gradients in the order in which they appear. They are float32 until the update casts them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gradients {
-    head: u64,
-    layers: u64,
-    embedding: u64,
-}
-
-impl Gradients {
-    fn of(parameters: &Parameters) -> Self {
-        let count = |belongs: &dyn Fn(&Parameter) -> bool| {
-            parameters.0.iter().filter(|kind| belongs(kind)).map(|kind| 4 * kind.count).sum()
-        };
-        let is_embedding = |kind: &Parameter| kind.name == "token_embedder/embedding";
-        Self {
-            head: count(&|kind| !kind.in_layers && !is_embedding(kind)),
-            layers: count(&|kind| kind.in_layers),
-            embedding: count(&is_embedding),
-        }
-    }
-
-    fn all(&self) -> u64 {
-        self.head + self.layers + self.embedding
-    }
-}
-
 /// The memory of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
@@ -74,7 +54,10 @@ pub struct MemoryPlan {
     pub states: States,
     /// Activations under each policy, from the leanest.
     pub policies: Vec<PolicyMemory>,
-    gradients: Gradients,
+    /// Bytes of whole gradients; they are float32 until the update casts them.
+    gradients: Parts,
+    /// What comes and goes where the states are shards.
+    sharded: Option<Sharded>,
     num_layers: u64,
     /// Bytes at work in the head.
     head: u64,
@@ -105,13 +88,14 @@ impl MemoryPlan {
         let mut plan = Self {
             states: States::of(config, parameters),
             policies: policies.collect(),
-            gradients: Gradients::of(parameters),
+            gradients: Parts::of(parameters, |kind| 4 * kind.count),
+            sharded: (config.mesh().fsdp > 1).then(|| Sharded::of(config, parameters)),
             num_layers: model.num_decoder_layers as u64,
             head: head_working(model, config.num_vocab_tiling, tokens),
             tied: model.logits_via_embedding,
             accumulates: config.gradient_accumulation_steps > 1,
             casts: bytes_of(config.grad_dtype) < 4,
-            offloads: config.optimizer_memory_host_offload && config.hardware != Hardware::Cpu,
+            offloads: config.offloads_optimizer(),
         };
         let mut policies = std::mem::take(&mut plan.policies);
         policies.sort_by_key(|policy| plan.peak_of(&policy.activity));
@@ -127,6 +111,10 @@ impl MemoryPlan {
     /// The dearest moment of a step: at the head everything that is kept is there but hardly a gradient; from the last layer to
     /// the first, gradients come as kept activations go; at the end there are gradients alone.
     fn peak_of(&self, activity: &Activity) -> u64 {
+        if let Some(sharded) = &self.sharded {
+            let moments = if self.offloads { 0 } else { self.states.moments };
+            return self.states.weights + moments + sharded.peak(activity, self.head);
+        }
         if self.offloads {
             return self.peak_with_offload(activity);
         }
@@ -145,6 +133,7 @@ impl MemoryPlan {
         let both = if self.casts { gradients.embedding } else { 0 };
         self.states.weights + self.states.moments + backward.max(gradients.all()) + both
     }
+
     /// The same where gradients leave the device: those of three parts of the model are there at most, one that is being made,
     /// one that waits and one that is being copied.
     fn peak_with_offload(&self, activity: &Activity) -> u64 {

@@ -9,10 +9,28 @@ pub struct Parameter {
     pub name: &'static str,
     /// Scalars over all layers.
     pub count: u64,
+    /// Tensors that they are in: one, or one in every layer.
+    pub tensors: u64,
     /// Whether every layer has one.
     pub in_layers: bool,
     /// A matrix of a layer, which Muon treats as one.
     pub is_matrix: bool,
+}
+
+impl Parameter {
+    /// Scalars of one rank's shard of one tensor, where `fsdp` ranks share it. The last shard is filled up with zeros.
+    pub fn shard_len(&self, fsdp: u64) -> u64 {
+        (self.count / self.tensors.max(1)).div_ceil(fsdp)
+    }
+
+    /// Scalars of one rank's shards of all tensors.
+    pub fn shards(&self, fsdp: u64) -> u64 {
+        self.tensors * self.shard_len(fsdp)
+    }
+
+    pub(super) fn is_embedding(&self) -> bool {
+        self.name == "token_embedder/embedding"
+    }
 }
 
 /// All kinds of a model.
@@ -25,11 +43,13 @@ impl Parameters {
         let [e, m, v, d] = [model.emb_dim, model.mlp_dim, model.vocab_size, model.head_dim].map(|n| n as u64);
         let [hq, hkv, layers] =
             [model.num_query_heads, model.num_kv_heads, model.num_decoder_layers].map(|n| n as u64);
-        let outside = |name, count| Parameter { name, count, in_layers: false, is_matrix: false };
-        let vector =
-            |name, count: u64| Parameter { name, count: count * layers, in_layers: true, is_matrix: false };
-        let matrix =
-            |name, count: u64| Parameter { name, count: count * layers, in_layers: true, is_matrix: true };
+        let outside = |name, count| Parameter { name, count, tensors: 1, in_layers: false, is_matrix: false };
+        let of_layers = |name, count: u64, is_matrix| {
+            let count = count * layers;
+            Parameter { name, count, tensors: layers, in_layers: true, is_matrix }
+        };
+        let vector = |name, count| of_layers(name, count, false);
+        let matrix = |name, count| of_layers(name, count, true);
 
         let mut kinds = vec![
             outside("token_embedder/embedding", v * e),

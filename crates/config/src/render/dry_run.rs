@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use crate::keys::Config;
 use crate::keys::kinds::KeyType;
-use crate::plan::{MemoryPlan, Plan};
+use crate::plan::{MemoryPlan, Plan, Traffic};
+use crate::ranks::{Degrees, counted};
 
 impl Config {
     /// The resolved configuration (`all`: every key, else what differs from the defaults), what is worth knowing, and what
@@ -21,6 +22,9 @@ impl Config {
         }
         section(&mut text, "Model", &self.model_lines(&plan));
         section(&mut text, "Step", &self.step_lines(&plan));
+        if self.num_ranks() > 1 {
+            section(&mut text, "Ranks", &self.rank_lines(&plan.traffic));
+        }
         section(&mut text, "Memory per device", &self.memory_lines(&plan.memory));
         text
     }
@@ -64,13 +68,33 @@ impl Config {
             self.steps,
             grouped(plan.tokens_per_step.saturating_mul(self.steps.max(0) as u64))
         );
-        let _ = writeln!(text, "Total TFLOPs: {:.2}", total / 1e12);
+        let of = if self.num_ranks() > 1 { " of each device" } else { "" };
+        let _ = writeln!(text, "Total TFLOPs{of}: {:.2}", total / 1e12);
         let _ = writeln!(
             text,
             "split as {:.2}% learnable weight flops and {:.2}% attention flops",
             share(flops.weights),
             share(flops.attention)
         );
+        text
+    }
+
+    fn rank_lines(&self, traffic: &Traffic) -> String {
+        let (ranks, Degrees { data, fsdp }) = (self.ranks(), self.mesh());
+        let mut text = counted(ranks.count, ranks.per_node);
+        let _ =
+            writeln!(text, ": data {data} x fsdp {fsdp}, which are copies of the model and shards of each");
+        let _ = writeln!(text, "{} rows of each per micro batch", self.rows_per_rank());
+        let _ = writeln!(text, "\nsent by each per step");
+        let weights = format!("weights over fsdp, {}", self.weight_dtype.to_value());
+        for (name, bytes, what) in [
+            ("all-gather, forward", traffic.gather_forward, weights.as_str()),
+            ("all-gather, backward", traffic.gather_backward, weights.as_str()),
+            ("reduce-scatter", traffic.reduce_scatter, "gradients over fsdp, float32"),
+            ("all-reduce", traffic.all_reduce, "gradients over data, float32"),
+        ] {
+            let _ = writeln!(text, "{name:<22} {:>12}  {what}", size(bytes));
+        }
         text
     }
 
@@ -129,7 +153,8 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes in the unit that suits them.
+pub(super) fn size(bytes: u64) -> String {
     let bytes = bytes as f64;
     match bytes {
         b if b >= f64::from(1 << 30) => format!("{:.2} GiB", b / f64::from(1 << 30)),

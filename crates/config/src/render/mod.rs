@@ -2,6 +2,8 @@
 
 mod docs;
 mod dry_run;
+mod scaling;
 mod settings;
 
 pub use docs::{docs_markdown, help_keys};
+pub use scaling::scaling_markdown;

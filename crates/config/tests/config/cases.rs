@@ -219,7 +219,13 @@ fn names_are_checked() {
         args(&["decoder_block=mixtral"], Error(&["mixture-of-experts"])),
         args(&["num_experts=8"], Error(&["`num_experts: 8` isn't available: mixture-of-experts"])),
         args(&["num_experts=1"], Value("num_experts", "1")),
-        args(&["ici_tensor_parallelism=2"], Error(&["`ici_tensor_parallelism: 2` isn't available: above 1"])),
+        args(
+            &["ici_tensor_parallelism=2"],
+            Error(&[
+                "`ici_tensor_parallelism: 2` isn't available: only the data and fsdp axes can be above 1",
+            ]),
+        ),
+        args(&["dcn_pipeline_parallelism=4"], Error(&["only the data and fsdp axes can be above 1"])),
         args(&["ici_tensor_parallelism=-1"], Value("ici_tensor_parallelism", "1")),
         args(&["ici_fsdp_parallelism=8"], Value("ici_fsdp_parallelism", "8")),
         args(&["quantization=int8"], Value("quantization", "int8")),

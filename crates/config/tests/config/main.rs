@@ -9,5 +9,7 @@ mod models;
 mod plan;
 mod primus;
 mod primus_keys;
+mod ranks;
 mod reports;
+mod scaling;
 mod support;

@@ -1,6 +1,6 @@
 //! Primus experiments: presets, `extends`, `${VAR}`, overrides, and the flat file that Primus writes.
 
-use mt_config::{AttentionChoice, DType, Profiler, Quantization, RematPolicyName};
+use mt_config::{AttentionChoice, DType, Degrees, Profiler, Quantization, Ranks, RematPolicyName};
 
 use crate::support::{Setup, assert_contains, value};
 
@@ -27,10 +27,31 @@ fn a_recipe_loads_as_it_is() {
     assert_eq!(config.plan().parameters.total(), 8_030_261_248);
 
     let notes: Vec<String> = config.notes().iter().map(ToString::to_string).collect();
-    assert_eq!(notes.len(), 3, "{notes:#?}");
+    assert_eq!(notes.len(), 2, "{notes:#?}");
+    assert_contains(&notes.join("\n"), &["exp.yaml:7:1: `env`", "own flash kernel"]);
+}
+
+#[test]
+fn a_recipe_is_for_the_ranks_of_its_keys() {
+    let config = || Setup::new().file("exp.yaml", RECIPE).config("exp.yaml").loaded();
+    let planned = config().for_ranks_of_its_keys().expect("8 ranks");
+    assert_eq!((planned.mesh(), planned.num_ranks()), (Degrees { data: 1, fsdp: 8 }, 8));
     assert_contains(
-        &notes.join("\n"),
-        &["exp.yaml:7:1: `env`", "own flash kernel", "`ici_fsdp_parallelism: 8` is treated as 1"],
+        &planned.notes()[2].to_string(),
+        &["exp.yaml:30:7", "planned for 8 ranks, 8 per node, as the parallelism keys ask", "mpirun -n 8"],
+    );
+    let two_nodes = config().for_ranks(Ranks { count: 16, per_node: 8 }).expect("16 ranks");
+    assert_eq!(two_nodes.mesh(), Degrees { data: 2, fsdp: 8 });
+    assert_eq!(two_nodes.global_batch_size_to_train_on(), 64);
+
+    let alone = config().for_ranks(Ranks::ONE).expect_err("one process isn't eight");
+    assert_contains(
+        &alone.to_string(),
+        &[
+            "exp.yaml:30:7: `ici_data_parallelism: 1` times `ici_fsdp_parallelism: 8` is 8, but this run has 1 rank per node (1 rank in all)",
+            "`mpirun -n 8 mt-train ...`",
+            "or set `ici_fsdp_parallelism: -1`",
+        ],
     );
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::document::{Document, Tokenize};
 use crate::error::spawn;
-use crate::order::{Cursor, Order, Shard, Window, Windows};
+use crate::order::{Cursor, Order, Window, Windows};
 use crate::pack::{Packer, Rows, Shift};
 use crate::source::Files;
 use crate::{Batch, DataError, Stats};
@@ -72,12 +72,11 @@ struct Position {
     tokens: usize,
 }
 
-/// What is saved: the place, the counts, and what they belong to.
+/// What is saved: the place, the counts, and what they belong to. Older places also name a part of the data, which was all of it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     position: Position,
     stats: Stats,
-    shard: Shard,
     files: String,
     shuffle: bool,
     seed: u64,
@@ -243,18 +242,16 @@ impl Batches for PackedBatches {
     }
 
     fn state(&self) -> Value {
-        let Order { shuffle, seed, window, shard, .. } = self.recipe.order;
+        let Order { shuffle, seed, window, .. } = self.recipe.order;
         let files = self.fingerprint.clone();
-        let saved = Saved { position: self.position, stats: self.stats, shard, files, shuffle, seed, window };
+        let saved = Saved { position: self.position, stats: self.stats, files, shuffle, seed, window };
         serde_json::to_value(saved).expect("numbers always serialize")
     }
 
     fn restore(&mut self, state: &Value) -> Result<(), DataError> {
         let saved: Saved = serde_json::from_value(state.clone())
             .map_err(|error| DataError::State(format!("not a place in packed data: {error}")))?;
-        let Order { shuffle, seed, window, shard, .. } = self.recipe.order;
-        check("number of ranks", saved.shard.count, shard.count)?;
-        check("rank", saved.shard.index, shard.index)?;
+        let Order { shuffle, seed, window, .. } = self.recipe.order;
         check("files", &saved.files, &self.fingerprint)?;
         check("enable_data_shuffling", saved.shuffle, shuffle)?;
         check("rows in a shuffle window", saved.window, window)?;

@@ -1,6 +1,5 @@
-//! Resume to the token for every source, packing and number of threads; shares of ranks; ends of the data.
+//! Resume to the token for every source, packing and number of threads; epochs; ends of the data.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::*;
@@ -61,7 +60,6 @@ struct Case {
     shuffle: bool,
     threads: usize,
     epochs: u64,
-    shard: Shard,
     skip_bad_rows: bool,
     end: End,
 }
@@ -72,7 +70,6 @@ const CASE: Case = Case {
     shuffle: true,
     threads: 1,
     epochs: 1,
-    shard: Shard::WHOLE,
     skip_bad_rows: false,
     end: End::Stop,
 };
@@ -90,7 +87,7 @@ fn batches(paths: &[PathBuf], case: Case) -> PackedBatches {
     let column = Column { name: "text".into(), ids: false };
     let recipe = Recipe {
         files: Arc::new(Files::local(paths.to_vec(), case.format, column)),
-        order: Order { shuffle: case.shuffle, seed: 5, window: 7, epochs: case.epochs, shard: case.shard },
+        order: Order { shuffle: case.shuffle, seed: 5, window: 7, epochs: case.epochs },
         tokenize: Tokenize {
             tokenizer: Arc::new(ByteTokenizer),
             add_bos: true,
@@ -204,44 +201,22 @@ fn places_of_other_data_are_refused() {
     assert!(refuse(&corpus.paths[..2], CASE).starts_with("saved data position: files was 3 ("));
     let other = Corpus::lines(3, 5);
     assert!(refuse(&other.paths, CASE).contains("files was 3 ("), "other names");
-    assert!(
-        refuse(&corpus.paths, Case { shard: Shard { index: 0, count: 2 }, ..CASE })
-            .contains("number of ranks")
-    );
     assert!(refuse(&corpus.paths, Case { shuffle: false, ..CASE }).contains("enable_data_shuffling"));
     let error = batches(&corpus.paths, CASE).restore(&serde_json::json!({ "batches": 3 })).unwrap_err();
     assert!(error.to_string().contains("not a place in packed data"));
 }
 
-/// How often each document came.
-fn count(batches: &mut dyn Batches, into: &mut BTreeMap<String, usize>) -> usize {
-    let before: usize = into.values().sum();
-    for batch in drain(batches) {
-        for document in documents(&batch) {
-            *into.entry(document).or_default() += 1;
-        }
-    }
-    into.values().sum::<usize>() - before
-}
-
+/// Places that were saved when data could be cut into parts name the part, which always was all of it.
 #[test]
-fn ranks_have_disjoint_equal_shares() {
-    for files in 1..=5 {
-        let corpus = Corpus::json(files, 12);
-        let mut expected = BTreeMap::new();
-        count(&mut batches(&corpus.paths, CASE), &mut expected);
-        for ranks in 1..=4 {
-            let mut found = BTreeMap::new();
-            let sizes: Vec<usize> = (0..ranks)
-                .map(|index| {
-                    let case = Case { shard: Shard { index, count: ranks }, ..CASE };
-                    count(&mut batches(&corpus.paths, case), &mut found)
-                })
-                .collect();
-            assert_eq!(found, expected, "{files} files, {ranks} ranks");
-            assert!(sizes.iter().all(|&size| size == sizes[0]), "{files} files, {ranks} ranks: {sizes:?}");
-        }
-    }
+fn older_places_still_load() {
+    let corpus = Corpus::json(3, 13);
+    let mut whole = batches(&corpus.paths, CASE);
+    whole.next_batch().unwrap();
+    let mut state = whole.state();
+    state["shard"] = serde_json::json!({ "index": 0, "count": 1 });
+    let mut resumed = batches(&corpus.paths, CASE);
+    resumed.restore(&state).unwrap();
+    assert_eq!(drain(&mut resumed), drain(&mut whole));
 }
 
 #[test]

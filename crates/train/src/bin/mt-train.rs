@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use mt_config::{ConfigErrors, LoadArgs};
+use mt_config::{Config, ConfigErrors, LoadArgs, Ranks};
 use mt_train::cli::Cli;
 use mt_train::devices;
 use mt_train::run::{self, RunError};
@@ -38,13 +38,18 @@ fn command(cli: Cli) -> Result<(), Failure> {
         println!("{}", devices::list());
         return Ok(());
     }
+    let ranks = cli.planned_ranks();
     let config = mt_config::load(&LoadArgs::from_command_line(cli.config, &cli.overrides)?)?;
+    let planned = |config: Config| match ranks {
+        Some(ranks) => config.for_ranks(ranks),
+        None => config.for_ranks_of_its_keys(),
+    };
     if cli.dry_run {
-        print!("{}", config.dry_run_report(cli.all));
+        print!("{}", planned(config)?.dry_run_report(cli.all));
     } else if let Some(rows) = cli.inspect_data {
-        print!("{}", mt_data::inspect(&config, rows).map_err(RunError::from)?);
+        print!("{}", mt_data::inspect(&planned(config)?, rows).map_err(RunError::from)?);
     } else {
-        println!("{}", run::run(&config)?.table());
+        println!("{}", run::run(&config.for_ranks(Ranks::ONE)?)?.table());
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mt_config::Config;
-use mt_data::{Batches, DataError, Loader, Shard};
+use mt_data::{Batches, DataError, Loader};
 use mt_model::{BatchTensors, Model};
 use serde_json::Value;
 use tracing::info;
@@ -39,7 +39,7 @@ impl Evaluator {
     /// # Errors
     /// As [`Evaluator::new`].
     pub fn always(config: &Config) -> Result<Self, DataError> {
-        let data = mt_data::eval_batches(config, Shard::WHOLE)?;
+        let data = mt_data::eval_batches(config)?;
         let start = data.state();
         let steps = u64::try_from(config.eval_steps).ok();
         Ok(Self { data, start, start_step: config.eval_start_step as u64, interval: 1, steps })

@@ -12,7 +12,7 @@ mod summary;
 mod trainer;
 
 use mt_config::{Config, Quantization};
-use mt_data::{Batches, Shard};
+use mt_data::Batches;
 use mt_model::ops::linear;
 use mt_model::{Model, device};
 use tracing::info;
@@ -61,7 +61,7 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
     let mut model = Model::new(config.model(), &device.device);
     let mut optimizer = Optimizer::new(config, &model.params)?;
     let start = checkpoints::start(config, &mut model, &mut optimizer, &Solo)?;
-    let mut data = mt_data::train_batches(config, Shard::WHOLE)?;
+    let mut data = mt_data::train_batches(config)?;
     if let Some(place) = &start.data {
         data.restore(place)?;
     }

@@ -183,15 +183,13 @@ impl Trainer<'_> {
     }
 
     fn micro_batches(&self) -> MicroBatches {
-        MicroBatches {
-            count: self.config.gradient_accumulation_steps,
-            rows: self.config.micro_batch_size_to_train_on(),
-        }
+        MicroBatches { count: self.config.gradient_accumulation_steps, rows: self.config.rows_per_rank() }
     }
 
-    /// Positions of a global batch, padding included.
+    /// Positions that this rank trains on in a step, padding included.
     fn tokens_per_step(&self) -> f64 {
-        (self.config.global_batch_size_to_train_on() * self.config.max_target_length) as f64
+        let rows = self.config.rows_per_rank() * self.config.gradient_accumulation_steps;
+        (rows * self.config.max_target_length) as f64
     }
 
     /// Every step and micro batch has masks of its own, the same after a resume.

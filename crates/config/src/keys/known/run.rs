@@ -53,7 +53,7 @@ known! {
     }
 }
 "DcnParallelism" {
-    Rejected("above 1: this build runs one process and has no such axis") {
+    Rejected("only the data and fsdp axes can be above 1 in this build") {
         dcn_diloco_parallelism: Single = "1";
         dcn_fsdp_transpose_parallelism: Single = "1";
         dcn_sequence_parallelism: Single = "1";
@@ -68,7 +68,7 @@ known! {
     }
 }
 "IciParallelism" {
-    Rejected("above 1: this build runs one process and has no such axis") {
+    Rejected("only the data and fsdp axes can be above 1 in this build") {
         ici_diloco_parallelism: Single = "1";
         ici_fsdp_transpose_parallelism: Single = "1";
         ici_sequence_parallelism: Single = "1";
@@ -289,7 +289,7 @@ known! {
     Rejected("there is one Muon in this build") {
         muon_type: String = "optax_muon";
     }
-    Accepted("it acts only with experts or several devices") {
+    Accepted("it acts only with experts or with a Muon that is spread over devices") {
         muon_include_routers: bool = "true";
         muon_use_all_to_all: bool = "false";
     }

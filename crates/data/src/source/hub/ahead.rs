@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::download::Fetched;
 use super::listing::RepoFile;
 use super::{Kind, Repo, Request, Settings};
 use crate::DataError;
@@ -34,7 +35,9 @@ struct Shared {
 struct Work {
     wanted: VecDeque<usize>,
     loading: Vec<usize>,
-    ready: HashMap<usize, Result<PathBuf, DataError>>,
+    ready: HashMap<usize, Result<Fetched, DataError>>,
+    /// The file that was handed out last; it's being read.
+    current: Option<Fetched>,
     /// Files that this process downloaded, oldest first: they may be deleted.
     ours: VecDeque<usize>,
     threads: usize,
@@ -91,7 +94,9 @@ impl HubFiles {
         self.shared.changed.notify_all();
         loop {
             match work.ready.remove(&file) {
-                Some(Ok(path)) => {
+                Some(Ok(fetched)) => {
+                    let path = fetched.path.clone();
+                    work.current = Some(fetched);
                     self.shared.evict(&mut work, file, upcoming);
                     return Ok(path);
                 }
@@ -148,15 +153,15 @@ impl Shared {
             let outcome = self.repo.fetch(&self.files[file]);
             work = self.lock();
             work.loading.retain(|&loading| loading != file);
-            if matches!(outcome, Ok((_, true))) {
+            if outcome.as_ref().is_ok_and(|fetched| fetched.downloaded) {
                 work.ours.push_back(file);
             }
-            work.ready.insert(file, outcome.map(|(path, _)| path));
+            work.ready.insert(file, outcome);
             self.changed.notify_all();
         }
     }
 
-    /// Deletes the oldest files that this process downloaded, but for those in use, until the rest fits.
+    /// Deletes the oldest files that this process downloaded, but for those that it or another rank uses, until the rest fits.
     fn evict(&self, work: &mut Work, current: usize, upcoming: &[usize]) {
         let mut total: u64 = work.ours.iter().map(|&file| self.files[file].size).sum();
         let mut kept = VecDeque::new();
@@ -165,21 +170,18 @@ impl Shared {
                 kept.push_back(file);
                 continue;
             }
-            total -= self.files[file].size;
             work.ready.remove(&file);
-            self.repo.forget(&self.files[file]);
+            if self.repo.forget(&self.files[file]) {
+                total -= self.files[file].size;
+            } else {
+                kept.push_back(file);
+            }
         }
         work.ours = kept;
     }
 }
 
 impl Repo {
-    /// Takes a file off the disk.
-    fn forget(&self, file: &RepoFile) {
-        let _ = std::fs::remove_file(self.cache.snapshot(&self.commit).join(&file.path));
-        let _ = std::fs::remove_file(self.cache.blob(&file.etag));
-    }
-
     /// Downloads those of `paths` that the repository has; the folder that they are in then.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Kind;
 use crate::DataError;
@@ -26,7 +27,7 @@ impl RepoCache {
         self.folder.join("snapshots").join(commit)
     }
 
-    /// The file that a process locks while it downloads a blob; it stays there.
+    /// The file that a process locks while it downloads or deletes a blob, and locks with others while it reads one; it stays there.
     pub(super) fn lock(&self, etag: &str) -> PathBuf {
         let (cache, name) = (self.folder.parent(), self.folder.file_name().unwrap_or_default());
         cache.unwrap_or(Path::new(".")).join(".locks").join(name).join(format!("{etag}.lock"))
@@ -55,14 +56,21 @@ impl RepoCache {
             return Ok(pointer);
         }
         make_parent(&pointer)?;
-        let _ = fs::remove_file(&pointer); // an older pointer, if there is one
-        match point(&pointer, &target) {
-            // Another rank was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(pointer),
-            Err(error) => Err(DataError::io(pointer, error)),
-            Ok(()) => Ok(pointer),
-        }
+        // Never gone for a moment: another rank may be about to open it.
+        let beside = beside(&pointer);
+        point(&beside, &target)
+            .and_then(|()| fs::rename(&beside, &pointer))
+            .map_err(|error| DataError::io(&pointer, error))?;
+        Ok(pointer)
     }
+}
+
+/// A name beside `path` that nobody else uses.
+fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}-{count}.tmp", std::process::id()))
 }
 
 /// Makes `pointer` stand for the file at `target`, given relative to the pointer's folder.
@@ -80,7 +88,7 @@ fn point(pointer: &Path, target: &Path) -> std::io::Result<()> {
 /// Writes a small file whole: beside its place first, then by its name.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), DataError> {
     make_parent(path)?;
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+    let beside = beside(path);
     fs::write(&beside, content)
         .and_then(|()| fs::rename(&beside, path))
         .map_err(|source| DataError::io(path, source))

@@ -12,39 +12,71 @@ use super::client::{Failure, header};
 use super::listing::RepoFile;
 use crate::DataError;
 
+/// A file on disk that stays there as long as this lives: other processes with the same cache don't delete it.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) path: PathBuf,
+    /// It wasn't there.
+    pub(super) downloaded: bool,
+    /// A lock that is shared with other readers; none in a cache that can't be written to.
+    _pin: Option<File>,
+}
+
 impl Repo {
-    /// The file's place on disk, downloaded if it isn't there; `true` when it had to be.
+    /// The file's place on disk, downloaded if it isn't there.
     ///
     /// A download grows in `ETAG.incomplete`, goes on from there after a break (of the connection or of the run)
     /// and gets its name once size and checksum are right. A lock keeps two processes from loading the same file.
     ///
     /// # Errors
     /// [`DataError::File`] naming the file and the last cause; [`DataError::Io`] when the disk is full.
-    pub(super) fn fetch(&self, file: &RepoFile) -> Result<(PathBuf, bool), DataError> {
+    pub(super) fn fetch(&self, file: &RepoFile) -> Result<Fetched, DataError> {
         let blob = self.cache.blob(&file.etag);
-        if is_whole(&blob, file) {
-            return Ok((self.cache.link(&self.commit, &file.path, &file.etag)?, false));
+        let mut downloaded = false;
+        loop {
+            // Waits for a process that downloads or deletes it.
+            let pin = File::create(self.cache.lock(&file.etag)).and_then(|lock| {
+                lock.lock_shared()?;
+                Ok(lock)
+            });
+            if is_whole(&blob, file) {
+                let path = self.cache.link(&self.commit, &file.path, &file.etag)?;
+                return Ok(Fetched { path, downloaded, _pin: pin.ok() });
+            }
+            drop(pin);
+            downloaded |= self.load(file, &blob)?;
         }
+    }
+
+    /// Downloads the file unless another process has; whether it did.
+    fn load(&self, file: &RepoFile, blob: &Path) -> Result<bool, DataError> {
         let bad = |reason: String| DataError::File { file: format!("{}/{}", self.name, file.path), reason };
         if self.client.offline {
             return Err(bad("HF_HUB_OFFLINE is set and the file isn't in the cache".into()));
         }
-        make_parent(&blob)?;
+        make_parent(blob)?;
         let lock_path = self.cache.lock(&file.etag);
         make_parent(&lock_path)?;
         let lock = File::create(&lock_path).map_err(|source| DataError::io(&lock_path, source))?;
         lock.lock().map_err(|source| DataError::io(&lock_path, source))?;
-        let outcome = if is_whole(&blob, file) {
-            Ok(())
-        } else {
-            self.download(file, &blob).map_err(|error| match error {
-                Stop::Network(reason) => bad(reason),
-                Stop::Disk(path, source) => DataError::io(path, source),
-            })
-        };
-        drop(lock);
-        outcome?;
-        Ok((self.cache.link(&self.commit, &file.path, &file.etag)?, true))
+        if is_whole(blob, file) {
+            return Ok(false);
+        }
+        self.download(file, blob).map(|()| true).map_err(|error| match error {
+            Stop::Network(reason) => bad(reason),
+            Stop::Disk(path, source) => DataError::io(path, source),
+        })
+    }
+
+    /// Takes a file off the disk, unless a process reads it; whether it's gone.
+    pub(super) fn forget(&self, file: &RepoFile) -> bool {
+        let Ok(lock) = File::create(self.cache.lock(&file.etag)) else { return false };
+        if lock.try_lock().is_err() {
+            return false;
+        }
+        let _ = std::fs::remove_file(self.cache.snapshot(&self.commit).join(&file.path));
+        let _ = std::fs::remove_file(self.cache.blob(&file.etag));
+        true
     }
 
     fn download(&self, file: &RepoFile, blob: &Path) -> Result<(), Stop> {

@@ -239,6 +239,50 @@ fn fetches_ahead_and_deletes_behind() {
     assert_eq!(std::fs::read(files.fetch(0, &[]).unwrap()).unwrap(), shards[0]);
 }
 
+/// Ranks of a node that start at once: locks belong to open files, so that threads stand for processes.
+#[test]
+fn ranks_of_a_node_download_a_file_once() {
+    let (hub, cache, shards) = c4();
+    hub.fault(FIRST, &[Fault::Throttle]);
+    let settings = settings(&hub, cache.path());
+    std::thread::scope(|scope| {
+        for rank in 0..4 {
+            let (settings, shards) = (&settings, &shards);
+            scope.spawn(move || {
+                let files = HubFiles::open(settings, REPO, &TRAIN).unwrap();
+                for i in (0..3).map(|i| (i + rank / 2) % 3) {
+                    let path = files.fetch(i, &[(i + 1) % 3]).unwrap();
+                    assert!(std::fs::read(path).unwrap() == shards[i], "rank {rank}, file {i}");
+                }
+            });
+        }
+    });
+    for i in 0..3 {
+        let name = format!("en/c4-train.0000{i}-of-00003.json");
+        let seen = hub.seen(&name);
+        let downloads = seen.iter().filter(|seen| seen.path.starts_with("/cdn")).count();
+        assert_eq!(downloads, 1, "{name}: {seen:?}");
+    }
+    let blobs = cache.path().join("datasets--owner--data/blobs");
+    assert_eq!(std::fs::read_dir(blobs).unwrap().count(), 3, "nothing unfinished is left");
+}
+
+#[test]
+fn what_another_rank_reads_is_not_deleted() {
+    let (hub, cache, shards) = c4();
+    let settings = Settings { keep_bytes: shards[0].len() as u64, ..settings(&hub, cache.path()) };
+    let [ahead, behind] = [(); 2].map(|()| HubFiles::open(&settings, REPO, &TRAIN).unwrap());
+    let first = ahead.fetch(0, &[]).unwrap();
+    assert_eq!(behind.fetch(0, &[]).unwrap(), first);
+    ahead.fetch(1, &[]).unwrap();
+    ahead.fetch(2, &[]).unwrap();
+    assert!(std::fs::read(&first).unwrap() == shards[0], "the one behind still reads it");
+    behind.fetch(1, &[]).unwrap();
+    ahead.fetch(2, &[]).unwrap();
+    assert!(!first.exists(), "now nobody does");
+    assert!(std::fs::read(behind.fetch(2, &[]).unwrap()).unwrap() == shards[2]);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_said_to_be_full() {
