@@ -98,7 +98,7 @@ fn stochastic_rounding_is_unbiased_and_seeded() {
     let (rows, cols) = (100, 1000);
     let constant = |v: f64| Matrix::new(rows, cols, |_, _| v).f32();
     let spacing = 1.0 / 128.0; // of bfloat16 in [1, 2)
-    let step = |seed| {
+    let step = |seed: Option<u64>| {
         let h = Hyper {
             learning_rate: spacing / 10.0,
             weight_decay: 0.0,
