@@ -77,7 +77,7 @@ fn a_rank_holds_its_shards_and_two_layers() {
     let batch = batch(1, 16, 96, 0);
 
     // Once before counting, for what is made once in a process.
-    on_ranks([1, 2], None, |threads| train(&config, plan, threads).map(drop).unwrap());
+    on_ranks([1, 2], None, |threads| train(&config, plan, &threads).map(drop).unwrap());
     for fsdp in [1, 2, 4] {
         let ranks = fsdp as f64;
         let evaluate = |collective: &dyn Collective| {
@@ -86,10 +86,10 @@ fn a_rank_holds_its_shards_and_two_layers() {
             let tensors = BatchTensors::new(&rows(&batch, 0, 1), model.config(), &model.device()).unwrap();
             model.eval_loss_of(&Gathered::new(&model, collective), &tensors).unwrap();
         };
-        let eval = peak_of(|| drop(on_ranks([1, fsdp], None, |threads| evaluate(threads)))) / ranks;
+        let eval = peak_of(|| drop(on_ranks([1, fsdp], None, |threads| evaluate(&threads)))) / ranks;
         let training =
             |collective: &dyn Collective| runs::steps(&config, plan, collective).map(drop).unwrap();
-        let steps = peak_of(|| drop(on_ranks([1, fsdp], None, |threads| training(threads)))) / ranks;
+        let steps = peak_of(|| drop(on_ranks([1, fsdp], None, |threads| training(&threads)))) / ranks;
         let in_layers = |bytes: f64| bytes / layer;
         println!(
             "{fsdp} ranks, in layers of weights: states {:.1}; most at once {:.1} evaluating, {:.1} training",

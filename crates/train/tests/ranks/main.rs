@@ -4,21 +4,24 @@
 mod runs;
 mod threads;
 
+use std::path::Path;
+
 use burn::tensor::Device;
 use mt_config::Config;
 use mt_model::{BatchTensors, Model};
 use mt_train::collective::{Collective, Solo};
 use mt_train::run::gradients::{LossSums, MicroBatches, StepError, loss_and_gradients, rows};
-use mt_train::run::totals;
+use mt_train::run::{End, run, run_on, totals};
 use mt_train::shard::Gathered;
 use runs::{PLAN, Plan, Run, batch, config, start, train};
+use serde_json::Value;
 use threads::on_ranks;
 
 /// Data, then fsdp. Three shards don't divide every parameter.
 const GRIDS: [[usize; 2]; 7] = [[2, 1], [4, 1], [1, 2], [1, 4], [2, 2], [1, 3], [3, 1]];
 
 fn runs(config: &Config, plan: Plan, grid: [usize; 2]) -> Vec<Run> {
-    on_ranks(grid, None, |threads| train(config, plan, threads).unwrap())
+    on_ranks(grid, None, |threads| train(config, plan, &threads).unwrap())
 }
 
 /// All ranks of all grids know what one process knows, within rounding.
@@ -183,7 +186,7 @@ fn a_failed_collective_is_an_error_on_all_ranks() {
     let plan = Plan { steps: 1, ..PLAN };
     // Embedding, head and three layers twice are gathered; five parts are summed over the shards and then over the copies.
     for failing in 0..8 + 5 + 5 {
-        let errors = on_ranks([2, 2], Some((1, failing)), |threads| train(&config, plan, threads).err());
+        let errors = on_ranks([2, 2], Some((1, failing)), |threads| train(&config, plan, &threads).err());
         for (rank, error) in errors.into_iter().enumerate() {
             let Some(StepError::Collective(error)) = error else {
                 panic!("start {failing}, rank {rank}: {error:?}")
@@ -199,9 +202,9 @@ fn a_bad_row_of_one_rank_ends_all_alike() {
     let mut batch = batch(4, 16, 96, 0);
     batch.inputs[3 * 16] = 96;
     let errors = on_ranks([2, 2], None, |threads| {
-        let (model, optimizer) = start(&config, false, threads);
+        let (model, optimizer) = start(&config, false, &threads);
         let micro = MicroBatches { count: 1, rows: 1 };
-        let result = loss_and_gradients(&model, &batch, micro, 0, optimizer.sink(), threads);
+        let result = loss_and_gradients(&model, &batch, micro, 0, optimizer.sink(), &threads);
         result.map(drop).unwrap_err().to_string()
     });
     for error in errors {
@@ -214,9 +217,9 @@ fn what_one_rank_knows_all_know() {
     let nan_on_one = on_ranks([2, 2], None, |threads| {
         let rank = threads.mesh().rank;
         let loss = LossSums { xent: if rank == 2 { f64::NAN } else { 1.0 }, z_loss: 0.5, total_weights: 3.0 };
-        let (loss, squares) = totals::of_gradients(threads, loss, 2.0 + (rank % 2) as f64).unwrap();
-        let stop = [rank == 3, false].map(|asked| totals::any(threads, asked).unwrap());
-        let (param_squares, slowest) = totals::of_update(threads, 1.0, 0.5 + rank as f64).unwrap();
+        let (loss, squares) = totals::of_gradients(&threads, loss, 2.0 + (rank % 2) as f64).unwrap();
+        let stop = [rank == 3, false].map(|asked| totals::any(&threads, asked).unwrap());
+        let (param_squares, slowest) = totals::of_update(&threads, 1.0, 0.5 + rank as f64).unwrap();
         (loss.xent.is_nan(), loss.z_loss, loss.total_weights, squares, stop, param_squares, slowest)
     });
     for (is_nan, z_loss, weights, squares, stop, param_squares, slowest) in nan_on_one {
@@ -238,7 +241,88 @@ fn evaluation_gathers_the_same_weights() {
         model.eval_loss_of(&Gathered::new(&model, collective), &tensors).unwrap()
     };
     let one = loss(&Solo);
-    for found in on_ranks([1, 3], None, |threads| loss(threads)) {
+    for found in on_ranks([1, 3], None, |threads| loss(&threads)) {
         assert_eq!((found.xent_sum, found.total_weights), (one.xent_sum, one.total_weights));
     }
+}
+
+/// The figures of a run by line of its metrics.
+fn metrics(config: &Config) -> Vec<Value> {
+    let text = std::fs::read_to_string(config.metrics_dir().join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn loop_config(folder: &Path, keys: &[(&str, &str)]) -> Config {
+    let folder = folder.display().to_string();
+    let all = [
+        ("base_output_directory", folder.as_str()),
+        ("hardware", "cpu"),
+        ("steps", "4"),
+        ("learning_rate", "1e-2"),
+        ("enable_checkpointing", "false"),
+        ("gradient_accumulation_steps", "2"),
+        ("eval_interval", "2"),
+        ("eval_steps", "2"),
+        ("eval_per_device_batch_size", "4"),
+    ];
+    config(&[&all, keys].concat())
+}
+
+/// The loop itself: all ranks end alike, the first one writes for all, and what it writes is of all.
+#[test]
+fn the_loop_runs_on_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = loop_config(folder.path(), &[("run_name", "alone"), ("per_device_batch_size", "4")]);
+    run(&alone).unwrap();
+    let expected = metrics(&alone);
+    // Rows are loaded for two ranks.
+    let rows = [("per_device_batch_size", "2"), ("expansion_factor_real_data", "2")];
+    for (name, grid) in [("data", [2, 1]), ("fsdp", [1, 2])] {
+        let config = loop_config(folder.path(), &[&rows[..], &[("run_name", name)]].concat());
+        for summary in on_ranks(grid, None, |threads| run_on(&config, Box::new(threads)).unwrap()) {
+            assert_eq!((summary.end, summary.totals.steps), (End::Completed, 4));
+        }
+        assert!(config.run_dir().join("report.html").is_file());
+        let found = metrics(&config);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (found, expected) in found.iter().zip(&expected) {
+            let number = |line: &Value, key: &str| line[key].as_f64();
+            for key in [
+                "learning/loss",
+                "learning/grad_norm",
+                "learning/param_norm",
+                "learning/total_weights",
+                "eval/avg_loss",
+                "eval/total_weights",
+            ] {
+                let (found, expected) = (number(found, key), number(expected, key));
+                let difference = found.unwrap_or(0.0) - expected.unwrap_or(0.0);
+                assert!(
+                    found.is_some() == expected.is_some()
+                        && difference.abs() <= 1e-5 * expected.unwrap_or(1.0),
+                    "{name}: {key} {found:?} {expected:?}"
+                );
+            }
+            let tokens = |line| number(line, "perf/per_device_tokens");
+            assert_eq!(tokens(found).map(|tokens| 2.0 * tokens), tokens(expected));
+            assert!(
+                tokens(found).is_none() || number(found, "perf/slowest_rank_step_time_seconds").is_some()
+            );
+        }
+    }
+    assert!(expected.iter().any(|line| line["eval/avg_loss"].is_f64()), "there was an evaluation");
+}
+
+#[test]
+fn what_shards_cannot_is_refused_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |keys: &[(&str, &str)]| {
+        let config = loop_config(folder.path(), &[&[("run_name", "refused")], keys].concat());
+        let errors =
+            on_ranks([1, 2], None, |threads| run_on(&config, Box::new(threads)).unwrap_err().to_string());
+        assert!(!config.run_dir().exists());
+        errors[1].clone()
+    };
+    assert!(refused(&[("opt_type", "muon")]).starts_with("opt_type: muon needs whole matrices"));
+    assert!(refused(&[("enable_checkpointing", "true")]).contains("set enable_checkpointing: false"));
 }

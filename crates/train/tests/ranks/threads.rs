@@ -52,7 +52,7 @@ struct Meeting {
 pub fn on_ranks<T: Send>(
     [data, fsdp]: [usize; 2],
     fails: Option<(usize, u64)>,
-    work: impl Fn(&Threads) -> T + Sync,
+    work: impl Fn(Threads) -> T + Sync,
 ) -> Vec<T> {
     let world = Arc::new(World::default());
     thread::scope(|scope| {
@@ -61,7 +61,7 @@ pub fn on_ranks<T: Send>(
                 let (world, work) = (Arc::clone(&world), &work);
                 scope.spawn(move || {
                     let starts_left = fails.filter(|(failing, _)| *failing == rank).map(|(_, starts)| starts);
-                    work(&Threads {
+                    work(Threads {
                         mesh: Mesh { rank, data, fsdp },
                         world,
                         met: RefCell::default(),
