@@ -66,6 +66,49 @@ pub enum BatchError {
     },
 }
 
+impl Rows<'_> {
+    /// Whether the model can read them.
+    ///
+    /// # Errors
+    /// [`BatchError`]: what it can't.
+    pub fn check(&self, config: &ModelConfig) -> Result<(), BatchError> {
+        self.checked_ids(config).map(drop)
+    }
+
+    /// Token ids to read and to predict, of rows that the model can read.
+    fn checked_ids(&self, config: &ModelConfig) -> Result<(Vec<i32>, Vec<i32>), BatchError> {
+        let tokens = self.batch_size * self.seq_len;
+        for (field, slice) in [
+            ("inputs", self.inputs),
+            ("inputs_segmentation", self.inputs_segmentation),
+            ("inputs_position", self.inputs_position),
+            ("targets", self.targets),
+            ("targets_segmentation", self.targets_segmentation),
+        ] {
+            if slice.len() != tokens {
+                let (batch_size, seq_len) = (self.batch_size, self.seq_len);
+                return Err(BatchError::Length { field, found: slice.len(), batch_size, seq_len });
+            }
+        }
+        let limit = config.max_target_length;
+        if let Some((i, &position)) =
+            find(self.inputs_position, |&position| !(0..limit as i64).contains(&i64::from(position)))
+        {
+            return Err(BatchError::Position {
+                position,
+                row: i / self.seq_len,
+                column: i % self.seq_len,
+                limit,
+            });
+        }
+        let vocab_size = config.vocab_size;
+        let inputs = checked_ids("inputs", self.inputs, self.inputs_segmentation, self.seq_len, vocab_size)?;
+        let targets =
+            checked_ids("targets", self.targets, self.targets_segmentation, self.seq_len, vocab_size)?;
+        Ok((inputs, targets))
+    }
+}
+
 /// A batch on the device. `tokens` below is `batch_size * seq_len`.
 #[derive(Debug, Clone)]
 pub struct BatchTensors {
@@ -93,34 +136,8 @@ impl BatchTensors {
     /// Checks `rows` against the model and copies them to `device`. Token ids that nothing depends on (padding, and targets
     /// without weight) may be anything, as tokenizers without a padding token write -1.
     pub fn new(rows: &Rows<'_>, config: &ModelConfig, device: &Device) -> Result<Self, BatchError> {
+        let (inputs, targets) = rows.checked_ids(config)?;
         let tokens = rows.batch_size * rows.seq_len;
-        for (field, slice) in [
-            ("inputs", rows.inputs),
-            ("inputs_segmentation", rows.inputs_segmentation),
-            ("inputs_position", rows.inputs_position),
-            ("targets", rows.targets),
-            ("targets_segmentation", rows.targets_segmentation),
-        ] {
-            if slice.len() != tokens {
-                let (batch_size, seq_len) = (rows.batch_size, rows.seq_len);
-                return Err(BatchError::Length { field, found: slice.len(), batch_size, seq_len });
-            }
-        }
-        let limit = config.max_target_length;
-        if let Some((i, &position)) =
-            find(rows.inputs_position, |&position| !(0..limit as i64).contains(&i64::from(position)))
-        {
-            return Err(BatchError::Position {
-                position,
-                row: i / rows.seq_len,
-                column: i % rows.seq_len,
-                limit,
-            });
-        }
-        let vocab_size = config.vocab_size;
-        let inputs = checked_ids("inputs", rows.inputs, rows.inputs_segmentation, rows.seq_len, vocab_size)?;
-        let targets =
-            checked_ids("targets", rows.targets, rows.targets_segmentation, rows.seq_len, vocab_size)?;
         let weights: Vec<f32> =
             rows.targets_segmentation.iter().map(|&segment| f32::from(segment != 0)).collect();
 
@@ -142,9 +159,15 @@ impl BatchTensors {
         })
     }
 
-    /// The same batch with dropout at `rate`, its masks drawn from `seed`; give every step and rank a seed of its own.
-    pub fn with_dropout(mut self, rate: f64, seed: u64) -> Self {
-        self.dropout = (rate > 0.0).then_some(Dropout { rate, seed, batch_size: self.batch_size });
+    /// The same batch with dropout at `rate`, its masks drawn from `seed`; give every step a seed of its own.
+    pub fn with_dropout(self, rate: f64, seed: u64) -> Self {
+        self.with_dropout_from_row(0, rate, seed)
+    }
+
+    /// As [`with_dropout`](Self::with_dropout), for a batch that is part of a larger one, from its row `first_row` on: the masks
+    /// are those that these rows have there.
+    pub fn with_dropout_from_row(mut self, first_row: usize, rate: f64, seed: u64) -> Self {
+        self.dropout = (rate > 0.0).then_some(Dropout { rate, seed, first_row, batch_size: self.batch_size });
         self
     }
 
@@ -183,6 +206,8 @@ pub struct Dropout {
     /// Share of features set to 0.
     rate: f64,
     seed: u64,
+    /// Number of the batch's first row, by which masks are drawn.
+    first_row: usize,
     batch_size: usize,
 }
 
@@ -194,7 +219,8 @@ impl Dropout {
         let stream = Stream::new(self.seed, site);
         let scale = (1.0 / (1.0 - self.rate)) as f32;
         let mask = |i: usize| if stream.uniform_pair(i as u64, 0)[0] <= self.rate { 0.0 } else { scale };
-        let mask: Vec<f32> = (0..self.batch_size * features).map(mask).collect();
+        let first = self.first_row * features;
+        let mask: Vec<f32> = (first..first + self.batch_size * features).map(mask).collect();
 
         let mask = TensorData::new(mask, [self.batch_size, 1, features]);
         let mask = Tensor::<3>::from_data(mask, (&x.device(), x.dtype()));

@@ -7,12 +7,13 @@
 //! Every parameter has its own random stream, named by its unscanned path: neither `scan_layers`, nor the device, nor the
 //! number of threads changes a bit.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use mt_config::ModelConfig;
 
 use crate::ops::create;
-use crate::params::{EMBEDDING, LAYER_NAMES, LOGITS_DENSE, LayerParams, Params, layer_path};
+use crate::params::{DECODER_NORM, EMBEDDING, LAYER_NAMES, LOGITS_DENSE, LayerParams, Params, layer_path};
 use crate::random::Stream;
+use crate::shard::Shard;
 use crate::tree::layer_matrices;
 use crate::{burn_dtype, query_pre_attn_scalar};
 
@@ -31,9 +32,17 @@ enum Distribution {
 
 /// Draws all weights of a model from `init_weights_seed` and puts them on `device` in `weight_dtype`.
 pub fn init(config: &ModelConfig, device: &Device) -> Params {
+    init_shard(config, Shard::WHOLE, device)
+}
+
+/// This shard of every parameter of [`init`], without drawing the others.
+pub fn init_shard(config: &ModelConfig, shard: Shard, device: &Device) -> Params {
     let draw = |path: &str, shape: [usize; 2], distribution| {
         let at = sampler(config.init_weights_seed, path, distribution);
-        create::from_fn(shape, burn_dtype(config.weight_dtype), device, at)
+        let ([rows, columns], all) = (shard.dims(shape), shape[0] * shape[1]);
+        let first = shard.first(rows * columns);
+        let at = |i: usize| if first + i < all { at(first + i) } else { 0.0 };
+        create::from_fn([rows, columns], burn_dtype(config.weight_dtype), device, at)
     };
     let parameters = LAYER_NAMES.zip(layer_matrices(config)).zip(layer_distributions(config));
     let layer = |i: usize| {
@@ -45,14 +54,19 @@ pub fn init(config: &ModelConfig, device: &Device) -> Params {
     Params {
         embedding: draw(EMBEDDING, [v, e], Distribution::Normal(1.0)),
         layers: (0..config.num_decoder_layers).map(layer).collect(),
-        decoder_norm: Tensor::ones([1, e], (device, burn_dtype(config.weight_dtype))),
+        decoder_norm: draw(DECODER_NORM, [1, e], Distribution::Constant(1.0)),
         logits_dense: (!config.logits_via_embedding).then(|| draw(LOGITS_DENSE, [e, v], kernel(config, e))),
     }
 }
 
 /// Parameters of the same shapes and types, all 0: what a checkpoint is read into.
 pub fn zeros(config: &ModelConfig, device: &Device) -> Params {
-    let zeros = |shape| create::zeros(shape, burn_dtype(config.weight_dtype), device);
+    zeros_shard(config, Shard::WHOLE, device)
+}
+
+/// This shard of every parameter of [`zeros`].
+pub fn zeros_shard(config: &ModelConfig, shard: Shard, device: &Device) -> Params {
+    let zeros = |shape| create::zeros(shard.dims(shape), burn_dtype(config.weight_dtype), device);
     let (v, e) = (config.vocab_size, config.emb_dim);
     Params {
         embedding: zeros([v, e]),

@@ -16,13 +16,17 @@ pub mod profile;
 mod random;
 pub mod remat;
 pub mod scan;
+pub mod shard;
 pub mod tree;
 pub mod vjp;
+pub mod weights;
 
 pub use batch::BatchTensors;
 pub use loss::LossOutput;
 pub use params::{LayerParams, Params};
 pub use scan::{GradSink, HeadGradients, Model};
+pub use shard::Shard;
+pub use weights::{Part, Weights};
 
 use mt_config::{DType, DecoderBlock, ModelConfig};
 

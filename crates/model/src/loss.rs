@@ -5,8 +5,8 @@ use mt_config::ModelConfig;
 
 use crate::batch::{BatchTensors, EPSILON};
 use crate::ops::{cross_entropy, elementwise, embedding, rms_norm};
-use crate::params::Params;
 use crate::remat::Accounting;
+use crate::weights::{Head, OutputHead};
 use crate::{burn_dtype, scan::HeadGradients};
 
 /// What the embedding is rounded to as an output head, and in the backward pass the gradient that comes from there. MaxText takes
@@ -53,15 +53,10 @@ pub(crate) struct HeadBackward {
     pub(crate) embedding: Option<Tensor<2>>,
 }
 
-/// Looks up the tokens: `[tokens, E]` in the compute dtype.
+/// Looks up the tokens in the embedding `[V, E]`: `[tokens, E]` in the compute dtype.
 ///
 /// `use_iota_embed` needs no code: a product with one-hot rows adds zeros to the row that a gather copies.
-pub(crate) fn embed(config: &ModelConfig, params: &Params, batch: &BatchTensors) -> Tensor<2> {
-    embed_tokens(config, &params.embedding, batch)
-}
-
-/// [`embed`] by an embedding `[V, E]`.
-pub(crate) fn embed_tokens(config: &ModelConfig, table: &Tensor<2>, batch: &BatchTensors) -> Tensor<2> {
+pub(crate) fn embed(config: &ModelConfig, table: &Tensor<2>, batch: &BatchTensors) -> Tensor<2> {
     let x = elementwise::cast(embedding::forward(&batch.inputs, table), burn_dtype(config.dtype));
     with_dropout(batch, x, "embedding")
 }
@@ -72,43 +67,50 @@ pub(crate) fn embed_backward(config: &ModelConfig, batch: &BatchTensors, dx: Ten
 }
 
 /// The final norm and, for what follows it, the head.
-pub(crate) fn normed(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
-    let y = rms_norm::forward(x, params.decoder_norm.clone(), config.normalization_layer_epsilon);
+pub(crate) fn normed(config: &ModelConfig, head: &Head, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
+    let y = rms_norm::forward(x, head.decoder_norm.clone(), config.normalization_layer_epsilon);
     with_dropout(batch, y, "decoder_norm")
 }
 
 /// The loss of the last layer's output `x`, without gradients.
-pub(crate) fn head(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> LossOutput {
-    let y = normed(config, params, batch, x);
-    let sums =
-        cross_entropy::forward(y, output_head(config, params), &batch.targets, &batch.weights, &spec(config));
+pub(crate) fn head(config: &ModelConfig, head: Head, batch: &BatchTensors, x: Tensor<2>) -> LossOutput {
+    let y = normed(config, &head, batch, x);
+    let sums = cross_entropy::forward(
+        y,
+        output_head(config, head.output),
+        &batch.targets,
+        &batch.weights,
+        &spec(config),
+    );
     LossOutput::new(batch, sums.xent_sum, sums.z_loss_sum)
 }
 
 /// The loss of the last layer's output `x`, and the gradients of `factor` times the sum of cross-entropies.
 pub(crate) fn head_and_backward(
     config: &ModelConfig,
-    params: &Params,
+    weights: Head,
     batch: &BatchTensors,
     x: Tensor<2>,
     factor: f64,
 ) -> HeadBackward {
-    let y = normed(config, params, batch, x.clone());
+    let y = normed(config, &weights, batch, x.clone());
+    let is_tied = matches!(weights.output, OutputHead::Tied(_));
     let head = cross_entropy::forward_backward(
         y,
-        output_head(config, params),
+        output_head(config, weights.output),
         &batch.targets,
         &batch.weights,
         factor,
         &spec(config),
     );
     let dy = with_dropout(batch, head.dh, "decoder_norm");
-    let scale = params.decoder_norm.clone();
+    let scale = weights.decoder_norm;
     let (dx, decoder_norm) = rms_norm::backward(x, scale, config.normalization_layer_epsilon, dy);
 
-    let (logits_dense, embedding) = match params.logits_dense {
-        Some(_) => (Some(head.dw), None),
-        None => (None, Some(elementwise::cast(elementwise::cast(head.dw, tied_head(config)), DType::F32))),
+    let (logits_dense, embedding) = if is_tied {
+        (None, Some(elementwise::cast(elementwise::cast(head.dw, tied_head(config)), DType::F32)))
+    } else {
+        (Some(head.dw), None)
     };
     HeadBackward {
         loss: LossOutput::new(batch, head.xent_sum, head.z_loss_sum),
@@ -119,9 +121,9 @@ pub(crate) fn head_and_backward(
 }
 
 /// Logits `[tokens, V]` float32 of the last layer's output `x`.
-pub(crate) fn logits(config: &ModelConfig, params: &Params, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
-    let y = normed(config, params, batch, x);
-    cross_entropy::logits(y, output_head(config, params), &spec(config))
+pub(crate) fn logits(config: &ModelConfig, head: Head, batch: &BatchTensors, x: Tensor<2>) -> Tensor<2> {
+    let y = normed(config, &head, batch, x);
+    cross_entropy::logits(y, output_head(config, head.output), &spec(config))
 }
 
 /// Logits from the products of the normed outputs with the head's matrix, `[tokens, V]`: float32, scaled and capped.
@@ -130,28 +132,28 @@ pub(crate) fn logits_of_products(config: &ModelConfig, products: Tensor<2>) -> T
 }
 
 /// The output head's matrix as decoding multiplies it, `[E, V]`.
-pub(crate) fn head_matrix(config: &ModelConfig, params: &Params) -> Tensor<2> {
-    match output_head(config, params) {
+pub(crate) fn head_matrix(config: &ModelConfig, output: OutputHead) -> Tensor<2> {
+    match output_head(config, output) {
         cross_entropy::Head::Dense(kernel) => kernel,
         cross_entropy::Head::Embedding(table) => elementwise::transposed(table),
     }
 }
 
 /// The element type in which decoding keeps [`head_matrix`]: the product's, or the narrower one that a tied head has anyway.
-pub(crate) fn head_dtype(config: &ModelConfig, params: &Params) -> DType {
-    match (&params.logits_dense, config.logits_dot_in_fp32) {
-        (None, _) => tied_head(config),
-        (Some(_), true) => DType::F32,
-        (Some(_), false) => burn_dtype(config.dtype),
+pub(crate) fn head_dtype(config: &ModelConfig, output: &OutputHead) -> DType {
+    match (output, config.logits_dot_in_fp32) {
+        (OutputHead::Tied(_), _) => tied_head(config),
+        (OutputHead::Dense(_), true) => DType::F32,
+        (OutputHead::Dense(_), false) => burn_dtype(config.dtype),
     }
 }
 
 /// The output head's matrix: `logits_dense`, or the embedding rounded as [`tied_head`] says.
-fn output_head(config: &ModelConfig, params: &Params) -> cross_entropy::Head {
-    match &params.logits_dense {
-        Some(kernel) => cross_entropy::Head::Dense(kernel.clone()),
-        None => {
-            cross_entropy::Head::Embedding(elementwise::cast(params.embedding.clone(), tied_head(config)))
+fn output_head(config: &ModelConfig, output: OutputHead) -> cross_entropy::Head {
+    match output {
+        OutputHead::Dense(kernel) => cross_entropy::Head::Dense(kernel),
+        OutputHead::Tied(table) => {
+            cross_entropy::Head::Embedding(elementwise::cast(table, tied_head(config)))
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::params::{LayerParams, Params};
 use crate::profile::{Kind, span};
 use crate::remat::{Checkpoint, Meter};
 use crate::vjp::Tape;
+use crate::weights::{Part, Weights};
 
 /// Receives gradients while the backward pass goes on, each as soon as it's complete. Together they're one `Params`.
 ///
@@ -41,7 +42,7 @@ pub struct HeadGradients {
 #[derive(Debug, Clone)]
 pub struct Model {
     config: ModelConfig,
-    /// The weights.
+    /// The weights; shards of them when a pass gets whole ones from elsewhere.
     pub params: Params,
     rope: rope::Table,
     attention: attention::Spec,
@@ -81,31 +82,53 @@ impl Model {
         factor: f64,
         sink: &mut dyn GradSink,
     ) -> LossOutput {
+        let Ok(loss) = self.loss_and_gradients_of(&self.params, batch, factor, sink);
+        loss
+    }
+
+    /// [`Model::loss_and_gradients`] of weights from elsewhere. They're asked for in the order embedding, layers from first to
+    /// last, head, layers from last to first.
+    ///
+    /// # Errors
+    /// Those of `weights`. The gradients that `sink` has by then are worth nothing.
+    pub fn loss_and_gradients_of<W: Weights>(
+        &self,
+        weights: &W,
+        batch: &BatchTensors,
+        factor: f64,
+        sink: &mut dyn GradSink,
+    ) -> Result<LossOutput, W::Error> {
         let step = self.step(batch);
         let policy = &self.config.remat_policy;
         let meter = Rc::new(Meter::default());
 
-        let mut x = loss::embed(&self.config, &self.params, batch); // [tokens, E]
+        let mut x = self.embed(weights, batch)?; // [tokens, E]
         let mut checkpoints = Vec::with_capacity(self.params.layers.len());
         for i in 0..self.params.layers.len() {
             let _span = span(Kind::Model, "layer.forward").index(i);
             let mut checkpoint = Checkpoint::new(x.clone(), policy, &meter);
-            let tape = self.layer(&step, i, x, &meter);
+            let layer = weights.layer(i)?;
+            weights.prefetch(self.part_at(i + 1))?;
+            let tape = self.layer(&step, i, layer, x, &meter);
             x = tape.forward(|name, value| checkpoint.keep(name, value, policy, &meter));
             checkpoints.push(checkpoint);
         }
 
         let head = {
             let _span = span(Kind::Model, "head");
-            loss::head_and_backward(&self.config, &self.params, batch, x, factor)
+            let head = weights.head()?;
+            self.prefetch_below(weights, checkpoints.len())?;
+            loss::head_and_backward(&self.config, head, batch, x, factor)
         };
         sink.head(head.gradients);
 
         let mut dx = head.dx;
         for (i, mut checkpoint) in checkpoints.into_iter().enumerate().rev() {
             let _span = span(Kind::Model, "layer.backward").index(i);
+            let layer = weights.layer(i)?;
+            self.prefetch_below(weights, i)?;
             let (input, _lease) = checkpoint.input(&meter).into_parts();
-            let mut tape = self.layer(&step, i, input.out, &meter);
+            let mut tape = self.layer(&step, i, layer, input.out, &meter);
             tape.fill(|name| checkpoint.take(name, &meter));
 
             let mut cotangents =
@@ -121,32 +144,76 @@ impl Model {
             Some(tied) => elementwise::add(embedding, tied),
             None => embedding,
         });
-        LossOutput { accounting: meter.accounting(), ..head.loss }
+        Ok(LossOutput { accounting: meter.accounting(), ..head.loss })
     }
 
     /// The loss of `batch` alone: no gradients, no dropout unless the batch has it.
     pub fn eval_loss(&self, batch: &BatchTensors) -> LossOutput {
-        loss::head(&self.config, &self.params, batch, self.decoder(batch))
+        let Ok(loss) = self.eval_loss_of(&self.params, batch);
+        loss
+    }
+
+    /// [`Model::eval_loss`] of weights from elsewhere, asked for in the order embedding, layers, head.
+    ///
+    /// # Errors
+    /// Those of `weights`.
+    pub fn eval_loss_of<W: Weights>(
+        &self,
+        weights: &W,
+        batch: &BatchTensors,
+    ) -> Result<LossOutput, W::Error> {
+        let x = self.decoder(weights, batch)?;
+        Ok(loss::head(&self.config, weights.head()?, batch, x))
     }
 
     /// Logits `[tokens, V]` float32. For inference and tests: training never holds them all.
     pub fn logits(&self, batch: &BatchTensors) -> Tensor<2> {
-        loss::logits(&self.config, &self.params, batch, self.decoder(batch))
+        let Ok(x) = self.decoder(&self.params, batch);
+        loss::logits(&self.config, self.params.head_weights(), batch, x)
     }
 
     /// The last layer's output, `[tokens, E]`.
-    fn decoder(&self, batch: &BatchTensors) -> Tensor<2> {
+    fn decoder<W: Weights>(&self, weights: &W, batch: &BatchTensors) -> Result<Tensor<2>, W::Error> {
         let step = self.step(batch);
         let meter = Rc::new(Meter::default());
-        let x = loss::embed(&self.config, &self.params, batch);
-        (0..self.params.layers.len()).fold(x, |x, i| self.layer(&step, i, x, &meter).forward(|_, _| {}))
+        let mut x = self.embed(weights, batch)?;
+        for i in 0..self.params.layers.len() {
+            let layer = weights.layer(i)?;
+            weights.prefetch(self.part_at(i + 1))?;
+            x = self.layer(&step, i, layer, x, &meter).forward(|_, _| {});
+        }
+        Ok(x)
+    }
+
+    /// The first layer's input, `[tokens, E]`.
+    fn embed<W: Weights>(&self, weights: &W, batch: &BatchTensors) -> Result<Tensor<2>, W::Error> {
+        let table = weights.embedding()?;
+        weights.prefetch(self.part_at(0))?;
+        Ok(loss::embed(&self.config, &table, batch))
+    }
+
+    /// Layer `i`, or what follows the layers.
+    fn part_at(&self, i: usize) -> Part {
+        if i < self.params.layers.len() { Part::Layer(i) } else { Part::Head }
+    }
+
+    /// Tells `weights` what the backward wants after layer `i`.
+    fn prefetch_below<W: Weights>(&self, weights: &W, i: usize) -> Result<(), W::Error> {
+        i.checked_sub(1).map_or(Ok(()), |below| weights.prefetch(Part::Layer(below)))
     }
 
     /// Layer `i` on a tape. Its leaves are the input `x` and the layer's parameters, in order.
-    fn layer<'a>(&self, step: &'a Step<'a>, i: usize, x: Tensor<2>, meter: &Rc<Meter>) -> Tape<'a> {
+    fn layer<'a>(
+        &self,
+        step: &'a Step<'a>,
+        i: usize,
+        params: LayerParams<Tensor<2>>,
+        x: Tensor<2>,
+        meter: &Rc<Meter>,
+    ) -> Tape<'a> {
         let mut tape = Tape::new(Rc::clone(meter));
         let x = tape.leaf(x);
-        let params = self.params.layers[i].as_ref().map(|parameter| tape.leaf(parameter.clone()));
+        let params = params.map(|parameter| tape.leaf(parameter));
         record_layer(&mut tape, step, i, x, &params);
         tape
     }

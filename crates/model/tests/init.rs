@@ -5,7 +5,7 @@ mod support;
 
 use burn::tensor::Device;
 use mt_config::{DecoderBlock, ModelConfig};
-use mt_model::{Params, init};
+use mt_model::{Params, Shard, init};
 use support::{small, values};
 
 fn weights(config: &ModelConfig) -> Params {
@@ -112,4 +112,35 @@ fn only_seed_and_path_decide() {
     assert!(values(&base.layers[1].wo) != values(&other.layers[1].wo));
     assert!(values(&base.layers[0].wi_0) != values(&base.layers[0].wi_1));
     assert!(values(&base.layers[0].wo) != values(&base.layers[1].wo));
+}
+
+/// Shards drawn alone are the whole's, and put together they are the whole, bit by bit; what fills up the last is 0.
+#[test]
+fn shards_are_parts_of_the_whole() {
+    let config = ModelConfig { decoder_block: DecoderBlock::Qwen2, attention_bias: true, ..small() };
+    let whole = weights(&config);
+    for count in [1, 2, 3, 7] {
+        let shard = |index| Shard { index, count };
+        let drawn: Vec<Params> =
+            (0..count).map(|index| init::init_shard(&config, shard(index), &Device::flex())).collect();
+        for (i, (path, parameter)) in whole.leaves().into_iter().enumerate() {
+            let dims = parameter.dims();
+            let mut all = Vec::new();
+            for (index, drawn) in drawn.iter().enumerate() {
+                let part = drawn.leaves()[i].1;
+                assert_eq!(part.dims(), shard(index).dims(dims), "{path}");
+                assert_eq!(values(part), values(&shard(index).cut(parameter.clone())), "{path}");
+                all.extend(values(part));
+            }
+            let len = dims[0] * dims[1];
+            assert!(all[len..].iter().all(|value| *value == 0.0), "{path}");
+            assert_eq!(all[..len], values(parameter), "{path}");
+            let padded = shard(0).padded(parameter.clone());
+            assert_eq!(values(&Shard::whole(padded, dims)), values(parameter), "{path}");
+        }
+        let zeros = init::zeros_shard(&config, shard(0), &Device::flex());
+        for ((path, zeros), (_, drawn)) in zeros.leaves().into_iter().zip(drawn[0].leaves()) {
+            assert_eq!((zeros.dims(), zeros.dtype()), (drawn.dims(), drawn.dtype()), "{path}");
+        }
+    }
 }

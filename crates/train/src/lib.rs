@@ -16,3 +16,4 @@ pub mod profile;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod shard;

@@ -55,7 +55,9 @@ impl Decoder {
     pub fn new(config: ModelConfig, params: Params) -> Self {
         let device = params.embedding.device();
         let dtype = burn_dtype(config.dtype);
-        let head = elementwise::cast(loss::head_matrix(&config, &params), loss::head_dtype(&config, &params));
+        let output = params.head_weights().output;
+        let head_dtype = loss::head_dtype(&config, &output);
+        let head = elementwise::cast(loss::head_matrix(&config, output), head_dtype);
         let bits = kernel_bits(&config);
         let weight = |(name, parameter): (&str, Tensor<2>)| {
             let parameter = elementwise::cast(parameter, dtype);
@@ -250,7 +252,7 @@ impl Session<'_> {
             rope: &decoder.rope,
             attention: &decoder.attention,
         };
-        let mut x = loss::embed_tokens(&decoder.config, &decoder.embedding, &batch); // [tokens, E]
+        let mut x = loss::embed(&decoder.config, &decoder.embedding, &batch); // [tokens, E]
         for (i, (layer, cache)) in decoder.layers.iter().zip(&mut self.caches).enumerate() {
             let _span = span(Kind::Model, "layer.decode").index(i);
             x = decoder_layer(&mut Eager { step: &step, slots: &slots, reader, cache }, x, layer);

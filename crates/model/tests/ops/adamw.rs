@@ -1,5 +1,5 @@
 use burn::tensor::{DType, Tensor};
-use mt_model::ops::adamw::{self, Hyper};
+use mt_model::ops::adamw::{self, Dither, Hyper};
 
 use crate::common::*;
 
@@ -98,7 +98,7 @@ fn stochastic_rounding_is_unbiased_and_seeded() {
     let (rows, cols) = (100, 1000);
     let constant = |v: f64| Matrix::new(rows, cols, |_, _| v).f32();
     let spacing = 1.0 / 128.0; // of bfloat16 in [1, 2)
-    let step = |seed| {
+    let step = |seed: Option<u64>| {
         let h = Hyper {
             learning_rate: spacing / 10.0,
             weight_decay: 0.0,
@@ -106,7 +106,7 @@ fn stochastic_rounding_is_unbiased_and_seeded() {
             bias_correction2: 0.05,
             eps_root: 0.0,
             grad_scale: 1.0,
-            stochastic_rounding: seed,
+            stochastic_rounding: seed.map(|seed| Dither { seed, first: 0 }),
             ..hyper(1)
         };
         let param = Matrix::new(rows, cols, |_, _| 1.5).bf16();
@@ -127,6 +127,33 @@ fn stochastic_rounding_is_unbiased_and_seeded() {
     assert!((both - 0.01).abs() < 0.002 && (next - 0.01).abs() < 0.002, "{both} {next}");
 }
 
+/// Parts of a parameter that know their place are rounded as they are in the whole.
+#[test]
+fn shards_are_rounded_as_the_whole() {
+    if !bfloat16() {
+        return;
+    }
+    let (len, cut) = (40_000, 13_000);
+    let step = |range: std::ops::Range<usize>| {
+        let wave = |f: &dyn Fn(f64) -> f64| {
+            let range = range.clone();
+            Matrix::new(1, range.len(), |_, i| f((range.start + i) as f64))
+        };
+        let dither = Dither { seed: 11 << 32 | 3, first: range.start as u32 };
+        let h = Hyper { stochastic_rounding: Some(dither), ..hyper(2) };
+        let param = wave(&|i| (0.01 * i).sin()).bf16();
+        let updated = adamw::update(
+            param,
+            wave(&|i| (0.7 * i).cos()).f32(),
+            wave(&|_| 0.1).f32(),
+            wave(&|_| 0.01).f32(),
+            &h,
+        );
+        Matrix::of(updated.param).data
+    };
+    assert_eq!(step(0..len), [step(0..cut), step(cut..len)].concat());
+}
+
 #[test]
 fn threads_do_not_change_results() {
     let mut random = Random::new(3);
@@ -134,7 +161,7 @@ fn threads_do_not_change_results() {
         (random.matrix(300, 200), random.matrix(300, 200), random.matrix(300, 200), random.matrix(300, 200));
     let n = Matrix { data: n.data.iter().map(|v| v.abs()).collect(), ..n };
     assert_thread_independent("adamw", || {
-        let h = Hyper { stochastic_rounding: Some(5), ..hyper(2) };
+        let h = Hyper { stochastic_rounding: Some(Dither { seed: 5, first: 0 }), ..hyper(2) };
         let f32 = adamw::update(p.f32(), g.f32(), m.f32(), n.f32(), &h);
         if !bfloat16() {
             return vec![f32.param, f32.mu, f32.nu];

@@ -14,6 +14,7 @@ pub use cli::EvalCli;
 pub use error::EvalError;
 pub use logits::write_logits;
 
+use crate::collective::Solo;
 use crate::decode;
 use crate::metrics::Evaluation;
 use crate::run::evaluate::Evaluator;
@@ -34,7 +35,7 @@ pub fn model(config: &Config) -> Result<Model, EvalError> {
 /// # Errors
 /// [`EvalError`]: the data can't be read, or there is none.
 pub fn evaluate(config: &Config, model: &Model) -> Result<Evaluation, EvalError> {
-    let evaluation = Evaluator::always(config).map_err(EvalError::Data)?.run(model)?;
+    let evaluation = Evaluator::always(config).map_err(EvalError::Data)?.run(model, &Solo)?;
     if evaluation.total_weights == 0.0 {
         return Err(EvalError::NoData);
     }

@@ -8,6 +8,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::metrics::{Evaluation, TrainStep};
 use crate::run::report::StepExtras;
+use crate::run::totals::Slowest;
 
 /// One training step.
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +31,14 @@ impl Display for StepLine<'_> {
         write!(f, ", total_weights: {total_weights:.0}, loss: {}", Fixed(loss))?;
         write!(f, ", lm_loss: {}, perplexity: {}", Fixed(lm_loss), Fixed(lm_loss.exp()))?;
 
-        let StepExtras { data_wait, padding, .. } = *self.extras;
+        let StepExtras { data_wait, padding, slowest, .. } = *self.extras;
         write!(f, ", grad_norm: {}", Fixed(self.figures.raw_grad_norm))?;
         write!(f, ", learning_rate: {:.3e}", self.figures.current_learning_rate)?;
-        write!(f, ", data_wait: {}, padding: {:.1}%", Fixed(data_wait.as_secs_f64()), 100.0 * padding)
+        write!(f, ", data_wait: {}, padding: {:.1}%", Fixed(data_wait.as_secs_f64()), 100.0 * padding)?;
+        if let Some(Slowest { rank, seconds }) = slowest {
+            write!(f, ", slowest_rank: {rank} ({})", Fixed(seconds))?;
+        }
+        Ok(())
     }
 }
 
@@ -120,6 +125,14 @@ mod tests {
         assert!(line.starts_with(maxtext), "{line}");
         let ours = ", grad_norm: 1.250, learning_rate: 3.000e-5, data_wait: 0.000, padding: 1.2%";
         assert!(line.ends_with(ours), "{line}");
+    }
+
+    #[test]
+    fn the_slowest_of_several_ranks_comes_last() {
+        let slowest = Some(Slowest { rank: 3, seconds: 0.91 });
+        let extras = StepExtras { slowest, ..Default::default() };
+        let line = StepLine { step: 1, figures: &TrainStep::default(), extras: &extras }.to_string();
+        assert!(line.ends_with(", padding: 0.0%, slowest_rank: 3 (0.910)"), "{line}");
     }
 
     #[test]

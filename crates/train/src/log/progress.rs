@@ -45,6 +45,11 @@ impl Progress {
         Self { bar }
     }
 
+    /// A bar that is never drawn.
+    pub fn hidden(steps: u64) -> Self {
+        Self { bar: ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden()) }
+    }
+
     /// Moves to `done` completed steps and shows the loss and the speed beside the bar.
     pub fn update(&self, done: u64, loss: f64, tokens_per_second: f64) {
         self.bar.set_position(done);

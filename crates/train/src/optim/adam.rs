@@ -2,7 +2,7 @@
 
 use super::Step;
 use mt_config::{Config, OptType};
-use mt_model::ops::adamw::Hyper;
+use mt_model::ops::adamw::{Dither, Hyper};
 
 /// `adam_*` keys.
 #[derive(Debug, Clone, Copy)]
@@ -44,11 +44,12 @@ impl Adam {
         }
     }
 
-    /// The numbers of one step for a parameter that decays or doesn't; `number` tells parameters apart.
+    /// The numbers of one step for a parameter that decays or doesn't; `number` tells parameters apart, `first` its elements from
+    /// those of other shards.
     ///
     /// Powers and what is subtracted from them are float32, as they are in MaxText: for a decay close to 1 that rounding of
     /// `1 - b^t` can be seen in the result.
-    pub fn hyper(&self, step: &Step, decays: bool, number: u64) -> Hyper {
+    pub fn hyper(&self, step: &Step, decays: bool, number: u64, first: u32) -> Hyper {
         let t = step.count as f32 + 1.0;
         let [b1, b2] = [self.b1 as f32, self.b2 as f32];
         let correction = |b: f32, t: f32| f64::from(1.0 - b.powf(t));
@@ -68,7 +69,9 @@ impl Adam {
             eps_root: self.eps_root,
             weight_decay: if decays { self.weight_decay } else { 0.0 },
             grad_scale: step.grad_scale,
-            stochastic_rounding: self.stochastic_rounding.then_some(step.count << 32 | number),
+            stochastic_rounding: self
+                .stochastic_rounding
+                .then_some(Dither { seed: step.count << 32 | number, first }),
         }
     }
 }

@@ -19,7 +19,7 @@ use burn::tensor::{DType, Device, Tensor};
 use masks::Masks;
 use mt_config::{Config, OptType};
 use mt_model::ops::{adamw, create, elementwise};
-use mt_model::{Params, burn_dtype};
+use mt_model::{Params, Shard, burn_dtype};
 use muon::Muon;
 use offload::Copier;
 use spikes::Spikes;
@@ -32,10 +32,17 @@ pub struct Norms {
     pub raw_grad_norm: f64,
     /// The same after clipping.
     pub grad_norm: f64,
-    /// Global norm of the parameters after the update.
-    pub param_norm: f64,
+    /// Sum of the squares of the parameters after the update: with shards, of this one alone.
+    pub param_squares: f64,
     /// The update was left out: `skip_step_on_spikes` saw one.
     pub skipped: bool,
+}
+
+/// Gradients as an update takes them.
+pub struct Rounded {
+    tensors: Vec<Tensor<2>>,
+    /// The sum of their squares. With shards it's that of this shard, and must become that of all.
+    pub squares: f64,
 }
 
 /// The optimizer and its state.
@@ -67,6 +74,8 @@ struct Leaf {
     path: String,
     /// Place in the order.
     number: u64,
+    /// The number of the first element here in the whole parameter, modulo 2^32.
+    first: u32,
     rule: Rule,
     decays: bool,
     /// First moment or momentum, in `mu_dtype`.
@@ -76,11 +85,11 @@ struct Leaf {
 }
 
 impl Optimizer {
-    /// The optimizer that the configuration asks for, at its first step.
+    /// The optimizer that the configuration asks for, at its first step. `params` are `shard` of the model's.
     ///
     /// # Errors
     /// [`PatternError`]: `adamw_mask` or `trainable_parameters_mask` holds something that isn't a regular expression.
-    pub fn new(config: &Config, params: &Params) -> Result<Self, PatternError> {
+    pub fn new(config: &Config, params: &Params, shard: Shard) -> Result<Self, PatternError> {
         let host = Device::flex();
         let is_apart = params.embedding.device() != host;
         if config.optimizer_memory_host_offload && !is_apart {
@@ -88,11 +97,20 @@ impl Optimizer {
                 "optimizer_memory_host_offload has no effect: the model is in main memory, and so are the moments"
             );
         }
-        Self::with_host(config, params, (config.optimizer_memory_host_offload && is_apart).then_some(host))
+        let host = (config.optimizer_memory_host_offload && is_apart).then_some(host);
+        Self::with_host(config, params, shard, host)
     }
 
     /// As [`Optimizer::new`], with moments and updates on `host` where one is given.
-    fn with_host(config: &Config, params: &Params, host: Option<Device>) -> Result<Self, PatternError> {
+    ///
+    /// # Errors
+    /// As [`Optimizer::new`].
+    pub fn with_host(
+        config: &Config,
+        params: &Params,
+        shard: Shard,
+        host: Option<Device>,
+    ) -> Result<Self, PatternError> {
         let masks = Masks::new(config)?;
         let adam = Adam::new(config);
         let mu_dtype = match config.opt_type {
@@ -111,6 +129,7 @@ impl Optimizer {
             let zeros = |dtype| create::zeros(param.dims(), dtype, &device);
             Leaf {
                 number,
+                first: shard.first(param.dims().iter().product()) as u32,
                 rule,
                 decays: masks.decays(&path),
                 mu: matches!(rule, Rule::Adam | Rule::Muon).then(|| zeros(mu_dtype)),
@@ -143,11 +162,23 @@ impl Optimizer {
         Sink::new(self.copier.as_ref())
     }
 
-    /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
-    pub fn update(&mut self, params: &mut Params, gradients: Params, learning_rate: f32, loss: f64) -> Norms {
-        let gradients: Vec<Tensor<2>> =
+    /// Gradients of the mean loss in `grad_dtype`, and their size.
+    pub fn rounded(&self, gradients: Params) -> Rounded {
+        let tensors: Vec<Tensor<2>> =
             into_tensors(gradients).into_iter().map(|g| elementwise::cast(g, self.grad_dtype)).collect();
-        let raw_grad_norm = norm(&gradients);
+        Rounded { squares: squares(&tensors), tensors }
+    }
+
+    /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
+    pub fn update(
+        &mut self,
+        params: &mut Params,
+        gradients: Rounded,
+        learning_rate: f32,
+        loss: f64,
+    ) -> Norms {
+        let Rounded { tensors: gradients, squares: grad_squares } = gradients;
+        let raw_grad_norm = grad_squares.sqrt();
         // As optax: a norm that isn't a number isn't below the threshold, so it spreads to all gradients.
         let within = raw_grad_norm < self.gradient_clipping_threshold;
         let clips = 0.0 < self.gradient_clipping_threshold && !within;
@@ -159,14 +190,14 @@ impl Optimizer {
         if skipped {
             let params: Vec<Tensor<2>> =
                 params.leaves().into_iter().map(|(_, param)| param.clone()).collect();
-            return Norms { raw_grad_norm, grad_norm, param_norm: norm(&params), skipped };
+            return Norms { raw_grad_norm, grad_norm, param_squares: squares(&params), skipped };
         }
         let step = Step { count: self.count, learning_rate: f64::from(learning_rate), grad_scale };
-        let mut squares = 0.0;
+        let mut param_squares = 0.0;
         let mut leaves = self.leaves.iter_mut().zip(gradients);
         let mut update = |param: &mut Tensor<2>| {
             let (leaf, gradient) = leaves.next().expect("a leaf and a gradient per parameter");
-            squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
+            param_squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
         };
         let params = params.leaves_mut().into_iter().map(|(_, param)| param);
         match &self.copier {
@@ -183,7 +214,7 @@ impl Optimizer {
             }
         }
         self.count += 1;
-        Norms { raw_grad_norm, grad_norm, param_norm: squares.sqrt(), skipped }
+        Norms { raw_grad_norm, grad_norm, param_squares, skipped }
     }
 }
 
@@ -208,7 +239,7 @@ impl Leaf {
     ) -> f64 {
         match (self.rule, &mut self.mu, &mut self.nu) {
             (Rule::Adam, Some(mu), Some(nu)) => {
-                let hyper = adam.hyper(step, self.decays, self.number);
+                let hyper = adam.hyper(step, self.decays, self.number, self.first);
                 let updated = adamw::update(take(param), gradient, take(mu), take(nu), &hyper);
                 (*param, *mu, *nu) = (updated.param, updated.mu, updated.nu);
                 updated.param_squares
@@ -239,9 +270,9 @@ fn take(tensor: &mut Tensor<2>) -> Tensor<2> {
     std::mem::replace(tensor, placeholder)
 }
 
-/// Global norm over several tensors.
-fn norm(tensors: &[Tensor<2>]) -> f64 {
-    tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).sum::<f64>().sqrt()
+/// Sum of the squares of several tensors.
+fn squares(tensors: &[Tensor<2>]) -> f64 {
+    tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).sum()
 }
 
 /// All tensors in the order of [`Params::leaves`], owned.

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tracing::{info, warn};
 
+use crate::collective::{Group, Mesh};
+
 /// A profile that can't be made or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -45,6 +47,8 @@ pub enum ProfileError {
 /// Which steps are profiled, and the profile being recorded.
 pub struct Profiler {
     folder: PathBuf,
+    /// Name of the files: the host's, and the rank where there are several.
+    name: String,
     first: u64,
     last: u64,
     /// Steps between the starts of profiles, when there is more than one.
@@ -99,11 +103,21 @@ impl Profiler {
         }
         Ok(Some(Self {
             folder: config.tensorboard_dir(),
+            name: gethostname::gethostname().to_string_lossy().into_owned(),
             first,
             last: (first + length).min(steps) - 1,
             period: u64::try_from(config.profile_periodically_period).ok().filter(|&period| 0 < period),
             recording: None,
         }))
+    }
+
+    /// The same for one of several ranks, whose files have a name of their own.
+    #[must_use]
+    pub fn of_rank(mut self, mesh: Mesh) -> Self {
+        if mesh.size(Group::World) > 1 {
+            self.name = format!("{}_rank{}", self.name, mesh.rank);
+        }
+        self
     }
 
     /// Whether `step` is one of `edge` (the first or last of the profile), or a period's multiple after it.
@@ -145,12 +159,12 @@ impl Profiler {
         let run = sub_folder.map_or_else(|| self.folder.clone(), |name| self.folder.join(name));
         let session = chrono::DateTime::<chrono::Local>::from(start).format("%Y_%m_%d_%H_%M_%S").to_string();
         let folder = run.join("plugins/profile").join(session);
-        let host = gethostname::gethostname().to_string_lossy().into_owned();
+        let host = &self.name;
         let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
 
         create_dir_all(&folder).map_err(io_error(&folder))?;
-        put(&folder.join(format!("{host}.xplane.pb")), &xplane::encode(&events, start, &host))?;
-        put(&folder.join(format!("{host}.trace.json.gz")), &perfetto::encode(&events, &host))?;
+        put(&folder.join(format!("{host}.xplane.pb")), &xplane::encode(&events, start, host))?;
+        put(&folder.join(format!("{host}.trace.json.gz")), &perfetto::encode(&events, host))?;
         info!("profile from step {first} in `{}`; look at it with:", folder.display());
         info!("  pip install xprof && xprof --logdir {}", run.display());
         Ok(Some(Profile { folder, breakdown: Breakdown::of(&events) }))

@@ -8,7 +8,9 @@ use mt_model::device::DeviceError;
 use mt_model::ops::linear::GemmError;
 
 use super::folder::FolderError;
+use super::gradients::StepError;
 use crate::checkpoint::CheckpointError;
+use crate::collective::CollectiveError;
 use crate::log::LogFileError;
 use crate::metrics::MetricsError;
 use crate::optim::PatternError;
@@ -41,7 +43,19 @@ pub enum RunError {
     #[error("evaluation data: {0}")]
     EvalBatch(BatchError),
     #[error("step {step}: {source}")]
-    Batch { step: u64, source: BatchError },
+    Step { step: u64, source: StepError },
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    #[error(
+        "opt_type: muon needs whole matrices, and fsdp of {fsdp} keeps shards of them; use adamw or adam_pax, or data parallelism \
+         alone"
+    )]
+    MuonOnShards { fsdp: usize },
+    #[error(
+        "checkpoints of models in shards can't be read or written: with fsdp of {fsdp}, set enable_checkpointing: false and no \
+         load_parameters_path or load_full_state_path"
+    )]
+    CheckpointsOfShards { fsdp: usize },
     #[error(transparent)]
     Pattern(#[from] PatternError),
     #[error(transparent)]

@@ -3,15 +3,17 @@
 use std::time::Instant;
 
 use mt_config::Config;
-use mt_data::{Batches, DataError, Loader};
+use mt_data::{Batch, Batches, DataError, Loader};
 use mt_model::{BatchTensors, Model};
 use serde_json::Value;
 use tracing::info;
 
-use super::RunError;
 use super::gradients::{LossSums, rows};
+use super::{RunError, totals};
+use crate::collective::{Collective, Group};
 use crate::log::lines::EvalStepLine;
 use crate::metrics::Evaluation;
+use crate::shard::Gathered;
 
 /// Holds the evaluation data and knows when it is due.
 pub struct Evaluator {
@@ -50,23 +52,20 @@ impl Evaluator {
         self.start_step <= step && (step - self.start_step).is_multiple_of(self.interval)
     }
 
-    /// Runs over the evaluation data and logs MaxText's line per batch.
+    /// Runs over the evaluation data, of every batch each rank its part, and logs MaxText's line per batch.
     ///
     /// # Errors
-    /// The data can't be read, or holds what the model doesn't know.
-    pub fn run(&mut self, model: &Model) -> Result<Evaluation, RunError> {
+    /// The data can't be read, or holds what the model doesn't know; or another rank is gone.
+    pub fn run(&mut self, model: &Model, collective: &dyn Collective) -> Result<Evaluation, RunError> {
         self.data.restore(&self.start).map_err(RunError::EvalData)?;
         let mut sums = LossSums::default();
         let mut evaluation = Evaluation::default();
         while self.steps.is_none_or(|steps| evaluation.steps < steps) {
             let clock = Instant::now();
             let Some(batch) = self.data.next_batch().map_err(RunError::EvalData)? else { break };
-            let tensors =
-                BatchTensors::new(&rows(&batch, 0, batch.batch_size), model.config(), &model.device())
-                    .map_err(RunError::EvalBatch)?;
-            let output = model.eval_loss(&tensors);
-            sums.add(&output);
-            evaluation.z_loss += output.z_loss_sum / output.total_weights.max(1.0);
+            let loss = loss(model, &batch, collective)?;
+            sums.add(&loss);
+            evaluation.z_loss += loss.z_loss / loss.total_weights.max(1.0);
             let line = EvalStepLine {
                 step: evaluation.steps,
                 seconds: clock.elapsed().as_secs_f64(),
@@ -80,4 +79,20 @@ impl Evaluator {
         evaluation.total_weights = sums.total_weights;
         Ok(evaluation)
     }
+}
+
+/// The loss of `batch` over all ranks.
+fn loss(model: &Model, batch: &Batch, collective: &dyn Collective) -> Result<LossSums, RunError> {
+    let mesh = collective.mesh();
+    let ranks = mesh.size(Group::World);
+    if ranks > 1 {
+        // What is wrong is found on all ranks alike.
+        rows(batch, 0, batch.batch_size).check(model.config()).map_err(RunError::EvalBatch)?;
+    }
+    let first_of = |rank: usize| batch.batch_size * rank / ranks;
+    let (first, end) = (first_of(mesh.rank), first_of(mesh.rank + 1));
+    let tensors = BatchTensors::new(&rows(batch, first, end - first), model.config(), &model.device())
+        .map_err(RunError::EvalBatch)?;
+    let loss = model.eval_loss_of(&Gathered::new(model, collective), &tensors)?;
+    Ok(totals::of_losses(collective, loss.into())?)
 }

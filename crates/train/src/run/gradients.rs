@@ -1,10 +1,12 @@
-//! From a batch on the host to the loss and its gradients, over as many micro batches as the configuration asks for.
+//! From a batch on the host to the loss and its gradients, over as many micro batches and ranks as the configuration asks for.
 
 use mt_data::Batch;
 use mt_model::batch::{BatchError, EPSILON, Rows};
 use mt_model::{BatchTensors, LossOutput, Model, Params};
 
+use crate::collective::{Collective, CollectiveError, Group};
 use crate::optim::Sink;
+use crate::shard::{Gathered, ReducingSink};
 
 /// Sums of the loss over a global batch (or over all batches of an evaluation).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -19,9 +21,9 @@ pub struct LossSums {
 
 impl LossSums {
     /// Adds the sums of another batch.
-    pub fn add(&mut self, other: &LossOutput) {
-        self.xent += other.xent_sum;
-        self.z_loss += other.z_loss_sum;
+    pub fn add(&mut self, other: &Self) {
+        self.xent += other.xent;
+        self.z_loss += other.z_loss;
         self.total_weights += other.total_weights;
     }
 
@@ -36,38 +38,73 @@ impl LossSums {
     }
 }
 
-/// How a global batch is cut: `count` micro batches of `rows` rows. Rows beyond are loaded and not trained on.
+impl From<LossOutput> for LossSums {
+    fn from(output: LossOutput) -> Self {
+        let LossOutput { xent_sum, z_loss_sum, total_weights, .. } = output;
+        Self { xent: xent_sum, z_loss: z_loss_sum, total_weights }
+    }
+}
+
+/// How a global batch is cut: `count` micro batches, in each of them `rows` rows of every rank, in the order of the ranks. Rows
+/// beyond are loaded and not trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroBatches {
     /// `gradient_accumulation_steps`.
     pub count: usize,
-    /// Rows of one forward and backward pass.
+    /// Rows of one forward and backward pass of one rank.
     pub rows: usize,
 }
 
-/// The loss of `batch`, and the gradients of its mean in float32.
+/// Why there is no loss.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The batch holds tokens or positions that the model doesn't know.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// Ranks can't go on together.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+}
+
+/// The sums of the loss over this rank's rows of `batch`, the global batch, and the gradients of the mean over all ranks' rows, in
+/// float32: of what this rank holds of the parameters.
 ///
-/// Gradients of sums are added over the micro batches and divided by the weights of the global batch, so that they are those
-/// of one big batch, however its targets are spread. `sink` collects them.
+/// Gradients of sums are added over the micro batches and ranks, divided by the weights of the global batch, so that they are
+/// those of one big batch, however its targets are spread. `sink` collects them. Dropout is that of the same micro batches on one
+/// rank.
 ///
 /// # Errors
-/// [`BatchError`]: the batch holds tokens or positions that the model doesn't know.
+/// [`StepError`]; what is wrong with the batch is found on all ranks alike.
 pub fn loss_and_gradients(
     model: &Model,
     batch: &Batch,
     micro: MicroBatches,
     dropout_seed: u64,
-    mut sink: Sink,
-) -> Result<(LossSums, Params), BatchError> {
-    let factor = 1.0 / (total_weights(batch, micro.count * micro.rows) + EPSILON);
+    sink: Sink,
+    collective: &dyn Collective,
+) -> Result<(LossSums, Params), StepError> {
+    let mesh = collective.mesh();
+    let micro_rows = micro.rows * mesh.size(Group::World);
+    if mesh.size(Group::World) > 1 {
+        rows(batch, 0, micro.count * micro_rows).check(model.config())?;
+    }
+    let factor = 1.0 / (total_weights(batch, micro.count * micro_rows) + EPSILON);
+    let first_row = mesh.rank * micro.rows;
+    let weights = Gathered::new(model, collective);
+    let mut sink = ReducingSink::new(collective, sink, micro.count);
     let mut sums = LossSums::default();
     for i in 0..micro.count {
-        let rows = rows(batch, i * micro.rows, micro.rows);
-        let tensors = BatchTensors::new(&rows, model.config(), &model.device())?
-            .with_dropout(model.config().dropout_rate, dropout_seed.wrapping_add(i as u64));
-        sums.add(&model.loss_and_gradients(&tensors, factor, &mut sink));
+        let rows = rows(batch, i * micro_rows + first_row, micro.rows);
+        let seed = dropout_seed.wrapping_add(i as u64);
+        let tensors = BatchTensors::new(&rows, model.config(), &model.device())?.with_dropout_from_row(
+            first_row,
+            model.config().dropout_rate,
+            seed,
+        );
+        sums.add(&model.loss_and_gradients_of(&weights, &tensors, factor, &mut sink)?.into());
     }
-    Ok((sums, sink.into_params().expect("there is at least one micro batch, and each gives every gradient")))
+    let gradients = sink.into_params()?;
+    Ok((sums, gradients.expect("there is at least one micro batch, and each gives every gradient")))
 }
 
 /// Targets that carry loss in the first `rows` rows.

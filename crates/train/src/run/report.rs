@@ -5,6 +5,7 @@ use std::time::Duration;
 use mt_config::Config;
 use tracing::info;
 
+use super::totals::Slowest;
 use crate::log::Progress;
 use crate::log::lines::{EvalLine, StepLine};
 use crate::memory::Memory;
@@ -25,6 +26,8 @@ pub struct StepExtras {
     pub skipped_rows: u64,
     /// Bytes of tensors on the GPU after the step; none on the CPU.
     pub device_bytes: Option<u64>,
+    /// The rank that took longest, where there are several.
+    pub slowest: Option<Slowest>,
 }
 
 /// All sinks of a run.
@@ -79,6 +82,17 @@ impl Reporter {
             log_period: config.log_period as u64,
             tensorboard: config.enable_tensorboard.then(|| config.tensorboard_dir().display().to_string()),
         })
+    }
+
+    /// Counts, and tells nobody: for ranks beside the first.
+    pub fn silent(steps: u64) -> Self {
+        Self {
+            metrics: Metrics::default(),
+            progress: Progress::hidden(steps),
+            totals: Totals::default(),
+            log_period: 0,
+            tensorboard: None,
+        }
     }
 
     /// A text for the metric files, such as the number of parameters.
@@ -151,6 +165,10 @@ impl StepExtras {
             ("data/dropped_share", self.dropped),
             ("data/skipped_rows", self.skipped_rows as f64),
         ];
+        if let Some(Slowest { rank, seconds }) = self.slowest {
+            scalars.push(("perf/slowest_rank", rank as f64));
+            scalars.push(("perf/slowest_rank_step_time_seconds", seconds));
+        }
         if let Some(bytes) = self.device_bytes {
             scalars.push(("perf/device_memory_bytes", bytes as f64));
         }

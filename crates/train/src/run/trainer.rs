@@ -16,7 +16,8 @@ use super::gradients::{MicroBatches, loss_and_gradients};
 use super::report::{Reporter, StepExtras};
 use super::signals::StopRequest;
 use super::summary::{End, Summary};
-use crate::collective::Solo;
+use super::totals;
+use crate::collective::Collective;
 use crate::metrics::TrainStep;
 use crate::optim::Optimizer;
 use crate::profile::{Breakdown, Profile, Profiler};
@@ -26,7 +27,9 @@ use crate::schedule::Schedule;
 pub struct Trainer<'a> {
     /// The run's configuration.
     pub config: &'a Config,
-    /// The parameters, and how to compute with them.
+    /// The ranks that train together, as this one sees them.
+    pub collective: Box<dyn Collective>,
+    /// What this rank holds of the parameters, and how to compute with them.
     pub model: Model,
     /// The moments.
     pub optimizer: Optimizer,
@@ -95,7 +98,7 @@ impl Trainer<'_> {
                 info!("target_eval_loss {} is reached", self.config.target_eval_loss);
                 return Ok(End::TargetReached { eval_loss });
             }
-            if stop.asked() {
+            if totals::any(&*self.collective, stop.asked())? {
                 info!("asked to stop: step {step} is finished and will be saved");
                 return Ok(End::Stopped);
             }
@@ -137,14 +140,20 @@ impl Trainer<'_> {
         let data_wait = clock.elapsed();
 
         let (micro, seed, sink) = (self.micro_batches(), self.dropout_seed(step), self.optimizer.sink());
-        let (loss, gradients) = loss_and_gradients(&self.model, &batch, micro, seed, sink)
-            .map_err(|source| RunError::Batch { step, source })?;
+        let ranks = &*self.collective;
+        let (loss, gradients) = loss_and_gradients(&self.model, &batch, micro, seed, sink, ranks)
+            .map_err(|source| RunError::Step { step, source })?;
+        let mut gradients = self.optimizer.rounded(gradients);
+        let (loss, grad_squares) = totals::of_gradients(ranks, loss, gradients.squares)?;
+        gradients.squares = grad_squares;
         // As in MaxText the schedule counts updates, which fall behind the steps when some are skipped.
         let learning_rate = self.schedule.at(self.optimizer.count());
         let norms = {
             let _span = span(Kind::Optimizer, "optimizer.update");
             self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss())
         };
+        let seconds = clock.elapsed().as_secs_f64();
+        let (param_squares, slowest) = totals::of_update(ranks, norms.param_squares, seconds)?;
         let figures = TrainStep {
             loss: loss.loss(),
             lm_loss: loss.loss(),
@@ -152,9 +161,9 @@ impl Trainer<'_> {
             total_weights: loss.total_weights,
             grad_norm: norms.grad_norm,
             raw_grad_norm: norms.raw_grad_norm,
-            param_norm: norms.param_norm,
+            param_norm: param_squares.sqrt(),
             current_learning_rate: f64::from(learning_rate),
-            step_time_seconds: clock.elapsed().as_secs_f64(),
+            step_time_seconds: seconds,
             per_device_tflops: self.tflops_per_step,
             per_device_tokens: self.tokens_per_step(),
         };
@@ -163,7 +172,8 @@ impl Trainer<'_> {
                 "step {step}: the loss or the gradient norm jumped; the update is skipped (skip_step_on_spikes)"
             );
         }
-        self.reporter.step(step, &figures, &self.extras(&batch, data_wait))?;
+        let extras = StepExtras { slowest, ..self.extras(&batch, data_wait) };
+        self.reporter.step(step, &figures, &extras)?;
         self.refuse(step, "loss", loss.loss())?;
         self.refuse(step, "gradient", norms.raw_grad_norm)?;
         Ok(true)
@@ -209,6 +219,7 @@ impl Trainer<'_> {
             dropped: stats.dropped_share(),
             skipped_rows: stats.skipped_rows,
             device_bytes: device::bytes_in_use(&self.model.device()),
+            slowest: None,
         }
     }
 
@@ -236,7 +247,7 @@ impl Trainer<'_> {
     fn save(&mut self, step: u64) -> Result<(), RunError> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
         let _span = span(Kind::Checkpoint, "checkpoint.save");
-        Ok(checkpoints.save(step, &self.model, &self.optimizer, self.data.state(), &Solo)?)
+        Ok(checkpoints.save(step, &self.model, &self.optimizer, self.data.state(), &*self.collective)?)
     }
 
     fn evaluate_if_due(&mut self, step: u64) -> Result<Option<f64>, RunError> {
@@ -244,7 +255,7 @@ impl Trainer<'_> {
             return Ok(None);
         };
         self.reporter.note("evaluating");
-        let evaluation = evaluator.run(&self.model)?;
+        let evaluation = evaluator.run(&self.model, &*self.collective)?;
         self.reporter.evaluation(step, &evaluation)?;
         Ok(Some(evaluation.avg_loss()))
     }

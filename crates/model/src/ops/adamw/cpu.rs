@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Hyper, Updated};
+use super::{Dither, Hyper, Updated};
 use crate::ops::engine::{BLOCK, Host, by_dtype};
 use crate::ops::real::Real;
 use crate::ops::reduce::squares;
@@ -72,7 +72,10 @@ fn run<P: Real, M: Real, N: Real>(
         .map(|(i, ((param, grad), (mu, nu)))| {
             match hyper.stochastic_rounding {
                 None => update_block(param, grad, mu, nu, &step),
-                Some(seed) => update_block_dithered(param, grad, mu, nu, &step, seed, i * BLOCK),
+                Some(Dither { seed, first }) => {
+                    let first = first.wrapping_add((i * BLOCK) as u32);
+                    update_block_dithered(param, grad, mu, nu, &step, seed, first);
+                }
             }
             squares(param)
         })
@@ -91,10 +94,11 @@ vectorized! {
 vectorized! {
     /// `first`: the index in the parameter of the block's first element.
     fn update_block_dithered<P: Real, M: Real, N: Real>(
-        param: &mut [P], grad: &[f32], mu: &mut [M], nu: &mut [N], step: &Step, seed: u64, first: usize,
+        param: &mut [P], grad: &[f32], mu: &mut [M], nu: &mut [N], step: &Step, seed: u64, first: u32,
     ) {
-        for ((((p, g), mu), nu), i) in param.iter_mut().zip(grad).zip(mu).zip(nu).zip(first as u32..) {
-            *p = P::from_f32_dithered(advance(p.to_f32(), *g, mu, nu, step), noise(seed, i));
+        for ((((p, g), mu), nu), i) in param.iter_mut().zip(grad).zip(mu).zip(nu).zip(0..) {
+            let noise = noise(seed, first.wrapping_add(i));
+            *p = P::from_f32_dithered(advance(p.to_f32(), *g, mu, nu, step), noise);
         }
     }
 }

@@ -22,7 +22,8 @@ pub(super) fn update(
         None => (1.0 / hyper.bias_correction1, 0.0),
         Some(next) => (hyper.b1 / next, (1.0 - hyper.b1) / hyper.bias_correction1),
     };
-    let seed = hyper.stochastic_rounding.filter(|_| param.dtype == DType::BF16);
+    let dither = hyper.stochastic_rounding.filter(|_| param.dtype == DType::BF16);
+    let (seed, first) = dither.map_or((0, 0), |dither| (dither.seed, dither.first));
     update_kernel::launch(
         &param.client,
         grid(blocks),
@@ -46,9 +47,10 @@ pub(super) fn update(
             hyper.weight_decay as f32,
             hyper.grad_scale as f32,
         ),
-        seed.unwrap_or_default() as u32,
-        (seed.unwrap_or_default() >> 32) as u32,
-        seed.is_some(),
+        seed as u32,
+        (seed >> 32) as u32,
+        first,
+        dither.is_some(),
         [element(&param), element(grad), element(&mu), element(&nu)],
     );
     let param_squares = total(squares);
@@ -72,7 +74,7 @@ pub(crate) struct Step {
     grad_scale: f32,
 }
 
-/// One step of all elements; `squares[b]` becomes the sum of the squares of block b's new parameters, as stored.
+/// One step of all elements, numbered from `first_number` on; `squares[b]` becomes the sum of the squares of block b's new parameters, as stored.
 #[cube(launch)]
 pub(crate) fn update_kernel<P: Float, G: Float, M: Float, N: Float>(
     param: &mut [P],
@@ -83,6 +85,7 @@ pub(crate) fn update_kernel<P: Float, G: Float, M: Float, N: Float>(
     step: Step,
     seed_low: u32,
     seed_high: u32,
+    first_number: u32,
     #[comptime] dither: bool,
     #[define(P, G, M, N)] _types: [ElemType; 4],
 ) {
@@ -101,7 +104,7 @@ pub(crate) fn update_kernel<P: Float, G: Float, M: Float, N: Float>(
         let update = (m * step.of_mu + g * step.of_grad) / (root + step.eps) + step.weight_decay * p;
         let mut new = p - step.learning_rate * update;
         if dither {
-            new = dithered(new, noise(seed_low, seed_high, i as u32));
+            new = dithered(new, noise(seed_low, seed_high, first_number + i as u32));
         }
         let stored = P::cast_from(new);
         param[i] = stored;

@@ -47,8 +47,17 @@ pub struct Hyper {
     pub weight_decay: f64,
     /// Factor on the gradient (clipping by the global norm).
     pub grad_scale: f64,
-    /// Seed of stochastic rounding of bfloat16 parameters, different for every parameter and step; none rounds to nearest.
-    pub stochastic_rounding: Option<u64>,
+    /// Stochastic rounding of bfloat16 parameters; none rounds to nearest.
+    pub stochastic_rounding: Option<Dither>,
+}
+
+/// What decides how an element is rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dither {
+    /// Different for every parameter and step.
+    pub seed: u64,
+    /// The number of the tensor's first element in the parameter, which may be cut into shards; modulo 2^32.
+    pub first: u32,
 }
 
 /// A parameter after its step, and its moments.
