@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mt_config::{ConfigErrors, LoadArgs};
 use mt_train::cli::Cli;
+use mt_train::collective::{self, World};
 use mt_train::devices;
 use mt_train::run::{self, RunError};
 
@@ -16,20 +17,37 @@ enum Failure {
     Run(#[from] RunError),
 }
 
-fn main() -> ExitCode {
-    match command(Cli::of(std::env::args())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            match failure {
-                Failure::Config(_) => ExitCode::from(2),
-                Failure::Run(_) => ExitCode::FAILURE,
-            }
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) => 2,
+            Self::Run(_) => 1,
         }
     }
 }
 
-fn command(cli: Cli) -> Result<(), Failure> {
+fn main() -> ExitCode {
+    let cli = Cli::of(std::env::args());
+    let world = match collective::launch() {
+        Ok(world) => world,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match command(cli, &world) {
+        Ok(()) => {
+            world.finish();
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            world.fail(&failure.to_string(), failure.exit_code());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn command(cli: Cli, world: &World) -> Result<(), Failure> {
     if let Some(pattern) = &cli.help_keys {
         print!("{}", mt_config::help_keys(pattern));
         return Ok(());
@@ -44,7 +62,10 @@ fn command(cli: Cli) -> Result<(), Failure> {
     } else if let Some(rows) = cli.inspect_data {
         print!("{}", mt_data::inspect(&config, rows).map_err(RunError::from)?);
     } else {
-        println!("{}", run::run(&config)?.table());
+        let summary = run::run(&config, world)?;
+        if world.is_first() {
+            println!("{}", summary.table());
+        }
     }
     Ok(())
 }

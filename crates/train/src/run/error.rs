@@ -9,6 +9,7 @@ use mt_model::ops::linear::GemmError;
 
 use super::folder::FolderError;
 use crate::checkpoint::CheckpointError;
+use crate::collective::CollectiveError;
 use crate::log::LogFileError;
 use crate::metrics::MetricsError;
 use crate::optim::PatternError;
@@ -30,6 +31,8 @@ pub enum RunError {
     WeightsOnly,
     #[error("can't listen for SIGTERM and SIGINT: {0}")]
     Signals(std::io::Error),
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
     #[error(transparent)]
     Device(#[from] DeviceError),
     #[error(transparent)]

@@ -20,6 +20,7 @@ use tracing::info;
 pub use error::{BadLoss, RunError};
 pub use summary::{End, Summary};
 
+use crate::collective::World;
 use crate::log::{self, LOG_FILE};
 use crate::optim::Optimizer;
 use crate::profile::{self, Profiler};
@@ -36,22 +37,27 @@ pub const METRICS_FILE: &str = "metrics.jsonl";
 /// The plots of a run, in its folder.
 pub const REPORT_FILE: &str = "report.html";
 
-/// Trains as `config` says.
+/// Trains as `config` says, together with all processes of `world`.
 ///
 /// # Errors
-/// [`RunError`]: why the run can't start or go on; the process is expected to exit with code 1.
-pub fn run(config: &Config) -> Result<Summary, RunError> {
+/// [`RunError`]: why the run can't start or go on; the process is expected to exit with code 1, and to end the others.
+pub fn run(config: &Config, world: &World) -> Result<Summary, RunError> {
     if matches!(config.quantization, Quantization::Int8w | Quantization::Int4w) {
         return Err(RunError::WeightsOnly);
     }
-    let folder = RunFolder::open(&config.run_dir())?;
+    let folder = match world.is_first() {
+        true => RunFolder::open(&config.run_dir())?,
+        false => RunFolder::of_rank_0(&config.run_dir()),
+    };
+    world.meet()?; // the folder is there
     log::init(config, folder.path())?;
     start::log_config(config);
     profile::announce_ranges(config);
     let stop = StopRequest::listen().map_err(RunError::Signals)?;
 
-    let device = device::choose(config.hardware, 0)?;
+    let device = device::choose(config.hardware, world.place().local_rank)?;
     info!("{}", device.reason);
+    world.collective(1, 1, &device.device)?;
     // Not a key: numbers don't depend on it beyond rounding, and no other trainer's files know it.
     let gemm = std::env::var("MT_GEMM").ok();
     if let Some(line) = linear::choose_gemm(gemm.as_deref(), &device.device)? {
@@ -64,7 +70,9 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
     if let Some(place) = &start.data {
         data.restore(place)?;
     }
-    folder.save_config(&config.to_yaml())?;
+    if world.is_first() {
+        folder.save_config(&config.to_yaml())?;
+    }
     start::log_parameters(model.params.num_parameters());
     start::log_memory("After params initialized");
     let plan = config.plan();

@@ -16,6 +16,7 @@ use super::gradients::{MicroBatches, loss_and_gradients};
 use super::report::{Reporter, StepExtras};
 use super::signals::StopRequest;
 use super::summary::{End, Summary};
+use crate::collective::at_step;
 use crate::metrics::TrainStep;
 use crate::optim::Optimizer;
 use crate::profile::{Breakdown, Profile, Profiler};
@@ -83,6 +84,7 @@ impl Trainer<'_> {
         }
         while self.next_step < self.steps {
             let step = self.next_step;
+            at_step(step);
             if !self.profiled_step(step)? {
                 return Ok(End::OutOfData);
             }
