@@ -175,7 +175,10 @@ fn a_stopped_rank_ends_all_and_is_named() {
         assert_eq!(status.code(), Some(1), "{output}");
         let named = output.lines().find(|line| line.contains("is dead or stopped")).expect(&output);
         assert!(named.contains(&format!("rank {rank} (host ")), "{named}");
-        assert!(named.contains(&format!("process {pid})")) && named.contains("it was at step"), "{named}");
+        assert!(
+            named.contains(&format!("process {pid})")) && named.contains("it last told of step"),
+            "{named}"
+        );
     }
 }
 

@@ -45,6 +45,11 @@ impl Cli {
     pub fn of(arguments: impl IntoIterator<Item = String>) -> Self {
         Self::parse_from(plain::<Self>(arguments))
     }
+
+    /// Whether it asks for a run, rather than for something to be printed.
+    pub fn trains(&self) -> bool {
+        !self.dry_run && !self.devices && self.help_keys.is_none() && self.inspect_data.is_none()
+    }
 }
 
 /// `--key=value`, as Primus writes it, becomes `key=value`, unless it is one of the command's own flags.
@@ -68,6 +73,7 @@ mod tests {
         let cli = Cli::of(typed.map(str::to_owned));
         assert_eq!(cli.overrides, ["steps=20", "run_name=a"]);
         assert!(cli.dry_run && cli.config == Some("run.yml".into()));
+        assert!(!cli.trains());
     }
 
     #[test]

@@ -48,6 +48,9 @@ fn main() -> ExitCode {
 }
 
 fn command(cli: Cli, world: &World) -> Result<(), Failure> {
+    if !cli.trains() && !world.is_first() {
+        return Ok(()); // printed by rank 0
+    }
     if let Some(pattern) = &cli.help_keys {
         print!("{}", mt_config::help_keys(pattern));
         return Ok(());

@@ -172,7 +172,13 @@ impl World {
         }
         #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.mpi {
-            return Ok(Box::new(mpi.collective(mesh, Default::default())?));
+            let ranks = mpi.collective(mesh, Default::default())?;
+            #[cfg(any(feature = "rocm", feature = "cuda"))]
+            let ranks = match super::rccl::ranks::GpuRanks::over(ranks, device)? {
+                Ok(ranks) => return Ok(Box::new(ranks)),
+                Err(ranks) => ranks,
+            };
+            return Ok(Box::new(ranks));
         }
         Ok(Box::new(Solo))
     }

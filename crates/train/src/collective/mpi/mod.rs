@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use mt_model::profile::{Kind, span};
 
 pub use tensors::Pieces;
 
@@ -192,6 +193,7 @@ impl Collective for Ranks {
         self.shared.started.fetch_add(1, Ordering::Relaxed);
         self.orders.send(Order::Tensors { group, operation, tensors, answer }).map_err(|_| gone.clone())?;
         Ok(Pending::new(move || {
+            let _span = span(Kind::Collective, "collective.wait");
             let results: Vec<TensorData> = answered.recv().map_err(|_| gone)?;
             let back = |(data, device): (TensorData, &Device)| {
                 let dtype = data.dtype();

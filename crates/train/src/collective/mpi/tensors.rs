@@ -22,12 +22,15 @@ const LOOK: Duration = Duration::from_micros(200);
 /// The pauses after that: the cores are for computing.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// Bytes over all ranks when what's gathered must be cut: the pieces are put in their places afterwards.
+const CUT: usize = 64 << 20;
+
 /// How much is moved by one call of MPI.
 #[derive(Debug, Clone, Copy)]
 pub struct Pieces {
     /// Elements of a sum, over all ranks: what a rank holds of others' while it adds up.
     pub sum: usize,
-    /// Bytes of one rank that are copied: MPI counts in 32 bits.
+    /// Bytes that are gathered or broadcast, over all ranks: MPI counts in 32 bits.
     pub copy: usize,
 }
 
@@ -48,7 +51,7 @@ pub(super) struct Channel<'a> {
 impl Channel<'_> {
     /// `operation` on a tensor that it can be done on.
     pub(super) fn run(&mut self, operation: Operation, tensor: TensorData) -> TensorData {
-        if tensor.num_elements() == 0 {
+        if tensor.num_elements() == 0 || self.size() == 1 {
             return tensor;
         }
         let dtype = tensor.dtype();
@@ -121,16 +124,17 @@ impl Channel<'_> {
     fn all_gather(&mut self, bytes: &[u8]) -> Vec<u8> {
         let ranks = self.size();
         let mut all = vec![0; bytes.len() * ranks];
-        if bytes.len() <= self.pieces.copy {
+        if all.len() <= self.pieces.copy {
             self.gather(bytes, &mut all);
             return all;
         }
+        let size = (self.pieces.copy.min(CUT) / ranks).max(1);
         let mut pieces = Vec::new();
-        for (i, piece) in bytes.chunks(self.pieces.copy).enumerate() {
+        for (i, piece) in bytes.chunks(size).enumerate() {
             pieces.resize(piece.len() * ranks, 0);
             self.gather(piece, &mut pieces);
             for (rank, piece) in pieces.chunks_exact(piece.len()).enumerate() {
-                let start = rank * bytes.len() + i * self.pieces.copy;
+                let start = rank * bytes.len() + i * size;
                 all[start..start + piece.len()].copy_from_slice(piece);
             }
         }

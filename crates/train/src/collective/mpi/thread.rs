@@ -9,6 +9,7 @@ use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives};
+use mt_model::profile::{Kind, span};
 
 use super::super::launch::{LaunchError, Place};
 use super::super::launcher::Launcher;
@@ -209,6 +210,8 @@ impl Thread {
                 let _ = answer.send(());
             }
             Order::Tensors { group, operation, tensors, answer } => {
+                let bytes = tensors.iter().map(|tensor| tensor.as_bytes().len()).sum();
+                let _span = span(Kind::Collective, operation.name()).work(0, bytes);
                 let mut channel = self.channel(group);
                 let results = tensors.into_iter().map(|tensor| channel.run(operation, tensor)).collect();
                 let _ = answer.send(results);

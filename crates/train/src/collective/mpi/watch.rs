@@ -249,7 +249,7 @@ impl Roll {
         let silence = now.duration_since(*seen);
         let since = chrono::Local::now() - silence;
         format!(
-            "{} is dead or stopped: nothing was heard of it for {} s, since {}; it was at step {}",
+            "{} is dead or stopped: nothing was heard of it for {} s, since {}; it last told of step {}",
             self.name(rank),
             silence.as_secs(),
             since.format("%H:%M:%S"),
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(roll.silent(late), Some(2));
         let words = roll.obituary(2, late);
         assert!(words.starts_with("rank 2 (host n2, process 102) is dead or stopped"), "{words}");
-        assert!(words.contains("for 21 s, since ") && words.ends_with("at step 12"), "{words}");
+        assert!(words.contains("for 21 s, since ") && words.ends_with("it last told of step 12"), "{words}");
         roll.forgive(late);
         assert_eq!(roll.silent(late), None);
     }

@@ -1,10 +1,12 @@
 //! AMD's RCCL, or NVIDIA's NCCL, which has the same interface: what moves tensors between GPUs.
 //!
 //! Either is loaded at run time. This layer knows raw pointers and streams only, so that it's tested on any machine against a
-//! stand-in ([`tests`](self)) and computes nothing itself. Operations are enqueued on a stream of the library's own and waited
+//! stand-in, and computes nothing itself. Operations are enqueued on a stream of the library's own and waited
 //! for by looking: a peer that is gone shows up as an error of the communicator while the stream never gets done.
 
 mod library;
+#[cfg(all(feature = "mpi", any(feature = "rocm", feature = "cuda")))]
+pub(super) mod ranks;
 mod stream;
 
 use std::cell::Cell;
