@@ -10,7 +10,6 @@ use std::ffi::c_void;
 use burn::tensor::{DType, Device, Tensor};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::Runtime;
 
 use crate::ops::cube::{cubes, empty, owned, tensor};
 
@@ -39,11 +38,8 @@ pub fn vendor(device: &Device) -> Option<(Vendor, usize)> {
 
 fn vendor_of(buffer: &CubeTensor) -> Option<(Vendor, usize)> {
     match &buffer.device {
-        #[cfg(feature = "rocm")]
         CubeDevice::Hip(device) => Some((Vendor::Hip, device.index)),
-        #[cfg(feature = "cuda")]
         CubeDevice::Cuda(device) => Some((Vendor::Cuda, device.index)),
-        #[allow(unreachable_patterns, reason = "depends on the features")]
         _ => None,
     }
 }
@@ -89,7 +85,8 @@ impl RawTensor {
             }
             #[cfg(feature = "cuda")]
             Some((Vendor::Cuda, _)) => {
-                type Server = <cubecl::cuda::CudaRuntime as Runtime>::Server;
+                // CubeCL doesn't export the server's name, nor the trait that knows it but for its own macros.
+                type Server = <cubecl::cuda::CudaRuntime as cubecl::__private::Runtime>::Server;
                 let resource =
                     buffer.client.get_resource::<Server>(handle).map_err(|error| error.to_string())?;
                 (resource.resource().ptr as *mut c_void, Box::new(resource))

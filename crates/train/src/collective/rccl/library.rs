@@ -1,5 +1,6 @@
 //! The functions of RCCL that are needed, as its C header (rccl/rccl.h; nccl.h is the same) declares them.
 
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libloading::Library;
@@ -76,7 +77,7 @@ impl Rccl {
             // SAFETY: the vendor's library runs no code of consequence when it's loaded.
             match unsafe { Library::new(name) }.and_then(Functions::of) {
                 Ok(functions) => return Ok(Self(functions)),
-                Err(error) => reason = error.to_string(),
+                Err(error) => reason = words(&error),
             }
         }
         Err(RcclError::Absent { names: names.to_vec(), reason })
@@ -150,6 +151,11 @@ impl Functions {
             })
         }
     }
+}
+
+/// What the loader says, with the file or symbol that it's about.
+pub(super) fn words(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 /// Where ROCm's libraries are: below `$ROCM_PATH` and `$HIP_PATH`, then wherever the loader looks, versioned names first.

@@ -66,7 +66,7 @@ impl Streams {
             // SAFETY: the vendor's library runs no code of consequence when it's loaded.
             match unsafe { Library::new(name) }.and_then(|library| Self::of(runtime, library)) {
                 Ok(streams) => return Ok(Arc::new(streams)),
-                Err(error) => reason = error.to_string(),
+                Err(error) => reason = super::library::words(&error),
             }
         }
         Err(RcclError::Absent { names: names.to_vec(), reason })
