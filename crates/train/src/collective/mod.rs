@@ -90,6 +90,7 @@ pub trait Collective {
     ///
     /// # Errors
     /// As [`Collective::start`].
+    #[expect(clippy::wrong_self_convention, reason = "it's from the first rank, not a conversion")]
     fn from_first(&self, bytes: Vec<u8>) -> Result<Vec<u8>, CollectiveError>;
 
     /// Bytes that this process has handed to collectives of tensors so far, by the formulas of [`Operation::bytes_moved`].

@@ -169,7 +169,7 @@ impl Channel<'_> {
     }
 
     /// Bytes of rank 0; nobody leaves before all came.
-    pub(super) fn from_first(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+    pub(super) fn first_bytes(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         self.wait(self.ranks.immediate_barrier());
         let first = self.ranks.process_at_rank(0);
         let mut len = [bytes.len() as u64];

@@ -221,7 +221,7 @@ impl Thread {
                 let _ = answer.send(values);
             }
             Order::FromFirst { bytes, answer } => {
-                let _ = answer.send(self.channel(Group::World).from_first(bytes));
+                let _ = answer.send(self.channel(Group::World).first_bytes(bytes));
             }
             Order::Finish { answer } => drop(answer), // `serve` takes it
         }
