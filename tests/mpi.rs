@@ -1,6 +1,7 @@
 //! Ranks under `mpirun`: this test starts itself as two and four processes. Needs the feature `mpi` and Open MPI's `mpirun`.
 //!
 //! The processes run [`worker`], which does what `$MT_MPI_CASE` says; a panic in one of them ends all, and `mpirun` fails.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
