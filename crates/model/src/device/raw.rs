@@ -78,7 +78,7 @@ impl RawTensor {
         let (pointer, held): (*mut c_void, Box<dyn Any>) = match vendor_of(&buffer) {
             #[cfg(feature = "rocm")]
             Some((Vendor::Hip, _)) => {
-                type Server = <cubecl::hip::HipRuntime as Runtime>::Server;
+                type Server = cubecl::hip::compute::HipServer;
                 let resource =
                     buffer.client.get_resource::<Server>(handle).map_err(|error| error.to_string())?;
                 (resource.resource().ptr, Box::new(resource))
