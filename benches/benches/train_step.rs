@@ -113,7 +113,7 @@ fn child(dtype: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
         ("steps", &steps),
     ];
     let config = config(&[&STEP_MODEL, &keys])?;
-    mt_train::run::run(&config)?;
+    mt_train::run::run(&config, &mt_train::collective::World::solo())?;
     println!("\npeak_rss_mb {}", peak_rss_mb());
     Ok(())
 }

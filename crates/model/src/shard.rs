@@ -38,9 +38,9 @@ impl Shard {
         }
         let [_, len] = self.dims(whole.dims());
         let first = self.first(len);
-        let part = self.padded(whole).slice([first..first + len]);
+        let part = self.padded(whole).slice(first..first + len);
         // A slice may share the memory of the whole, which shall be freed: it's copied.
-        Tensor::zeros([len], (&part.device(), part.dtype())).slice_assign([0..len], part).reshape([1, len])
+        Tensor::zeros([len], (&part.device(), part.dtype())).slice_assign(0..len, part).reshape([1, len])
     }
 
     /// The elements of a whole parameter, by rows, with zeros behind them so that they can be divided: `[count * n]`.
@@ -60,7 +60,7 @@ impl Shard {
     pub fn whole(padded: Tensor<1>, dims: [usize; 2]) -> Tensor<2> {
         let len = dims[0] * dims[1];
         let [found] = padded.dims();
-        let flat = if found == len { padded } else { padded.slice([0..len]) };
+        let flat = if found == len { padded } else { padded.slice(0..len) };
         flat.reshape(dims)
     }
 }

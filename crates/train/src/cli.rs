@@ -62,6 +62,11 @@ impl Cli {
         let count = self.ranks?.get();
         Some(Ranks { count, per_node: self.ranks_per_node.map_or(count.min(PER_NODE), NonZeroUsize::get) })
     }
+
+    /// Whether it asks for a run, rather than for something to be printed.
+    pub fn trains(&self) -> bool {
+        !self.dry_run && !self.devices && self.help_keys.is_none() && self.inspect_data.is_none()
+    }
 }
 
 /// `--key=value`, as Primus writes it, becomes `key=value`, unless it is one of the command's own flags.
@@ -85,6 +90,7 @@ mod tests {
         let cli = Cli::of(typed.map(str::to_owned));
         assert_eq!(cli.overrides, ["steps=20", "run_name=a"]);
         assert!(cli.dry_run && cli.config == Some("run.yml".into()));
+        assert!(!cli.trains());
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "rocm")]
 mod amd;
+#[cfg(any(feature = "rocm", feature = "cuda"))]
+pub mod raw;
 
 use burn::tensor::Device;
 use mt_config::Hardware;

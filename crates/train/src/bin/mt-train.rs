@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mt_config::{Config, ConfigErrors, LoadArgs, Ranks};
 use mt_train::cli::Cli;
+use mt_train::collective::{self, World};
 use mt_train::devices;
 use mt_train::run::{self, RunError};
 
@@ -16,20 +17,40 @@ enum Failure {
     Run(#[from] RunError),
 }
 
-fn main() -> ExitCode {
-    match command(Cli::of(std::env::args())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            match failure {
-                Failure::Config(_) => ExitCode::from(2),
-                Failure::Run(_) => ExitCode::FAILURE,
-            }
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) => 2,
+            Self::Run(_) => 1,
         }
     }
 }
 
-fn command(cli: Cli) -> Result<(), Failure> {
+fn main() -> ExitCode {
+    let cli = Cli::of(std::env::args());
+    let world = match collective::launch() {
+        Ok(world) => world,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match command(cli, &world) {
+        Ok(()) => {
+            world.finish();
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            world.fail(&failure.to_string(), failure.exit_code());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn command(cli: Cli, world: &World) -> Result<(), Failure> {
+    if !cli.trains() && !world.is_first() {
+        return Ok(()); // printed by rank 0
+    }
     if let Some(pattern) = &cli.help_keys {
         print!("{}", mt_config::help_keys(pattern));
         return Ok(());
@@ -49,7 +70,15 @@ fn command(cli: Cli) -> Result<(), Failure> {
     } else if let Some(rows) = cli.inspect_data {
         print!("{}", mt_data::inspect(&planned(config)?, rows).map_err(RunError::from)?);
     } else {
-        println!("{}", run::run(&config.for_ranks(Ranks::ONE)?)?.table());
+        let summary = run::run(&config.for_ranks(ranks_of(world))?, world)?;
+        if world.is_first() {
+            println!("{}", summary.table());
+        }
     }
     Ok(())
+}
+
+fn ranks_of(world: &World) -> Ranks {
+    let place = world.place();
+    Ranks { count: place.size, per_node: place.per_node }
 }

@@ -9,11 +9,22 @@
 use burn::tensor::Tensor;
 
 mod error;
+mod launch;
+mod launcher;
 mod mesh;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod process;
+pub mod rccl;
 mod solo;
 
 pub use error::CollectiveError;
+pub use launch::{LaunchError, Place, World, launch};
 pub use mesh::Mesh;
+#[cfg(feature = "mpi")]
+#[doc(hidden)]
+pub use mpi::Pieces;
+pub use process::{at_step, launched_at, rank, rank_among_others};
 pub use solo::Solo;
 
 /// Which ranks take part.
@@ -79,6 +90,7 @@ pub trait Collective {
     ///
     /// # Errors
     /// As [`Collective::start`].
+    #[expect(clippy::wrong_self_convention, reason = "it's from the first rank, not a conversion")]
     fn from_first(&self, bytes: Vec<u8>) -> Result<Vec<u8>, CollectiveError>;
 
     /// Bytes that this process has handed to collectives of tensors so far, by the formulas of [`Operation::bytes_moved`].
@@ -86,6 +98,24 @@ pub trait Collective {
 }
 
 impl Operation {
+    /// For messages and traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::Broadcast { .. } => "broadcast",
+        }
+    }
+
+    /// Bytes of the whole tensor, of which a rank hands in `bytes`.
+    pub fn whole(self, bytes: usize, ranks: usize) -> usize {
+        match self {
+            Self::AllGather => bytes * ranks,
+            Self::AllReduce | Self::ReduceScatter | Self::Broadcast { .. } => bytes,
+        }
+    }
+
     /// Bytes that each rank sends for one tensor of `bytes` (of its whole, unsharded length) among `ranks` in a ring, the least
     /// that can do: `2 (N - 1) / N` of it for a sum, `(N - 1) / N` for either half of one, and as much for a broadcast.
     pub fn bytes_moved(self, bytes: u64, ranks: usize) -> u64 {

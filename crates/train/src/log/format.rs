@@ -13,11 +13,20 @@ use tracing_subscriber::registry::LookupSpan;
 pub(super) struct Glog {
     /// Lead with the year: a log file lives longer than a terminal.
     year: bool,
+    /// Name this rank before the message.
+    rank: Option<usize>,
+}
+
+impl Glog {
+    /// The variant of a rank that speaks beside others, `E0823 10:12:13.123456 4711 loop.rs:88] rank 3: message`.
+    pub(super) fn of_rank(rank: usize) -> Self {
+        Self { rank: Some(rank), ..Self::default() }
+    }
 }
 
 /// The file sink's variant, `I20260823 10:12:13.123456 ...`.
 pub(super) fn glog_with_date() -> Glog {
-    Glog { year: true }
+    Glog { year: true, ..Glog::default() }
 }
 
 impl<S, N> FormatEvent<S, N> for Glog
@@ -37,6 +46,9 @@ where
         let source = short_source(metadata.file().unwrap_or("?"));
         let line = metadata.line().unwrap_or(0);
         write!(out, "{}{stamp} {} {source}:{line}] ", letter(*metadata.level()), std::process::id())?;
+        if let Some(rank) = self.rank {
+            write!(out, "rank {rank}: ")?;
+        }
         ctx.field_format().format_fields(out.by_ref(), event)?;
         writeln!(out)
     }

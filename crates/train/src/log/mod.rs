@@ -5,6 +5,7 @@
 //! off at `] ` keep working.
 
 mod format;
+mod late;
 pub mod lines;
 mod progress;
 mod table;
@@ -23,7 +24,9 @@ use tracing_subscriber::layer::SubscriberExt;
 pub use progress::Progress;
 pub use table::table;
 
+use crate::collective::rank_among_others;
 use format::{Glog, glog_with_date};
+use late::LateFile;
 use progress::Terminal;
 
 /// Name of the log file in the run folder.
@@ -49,9 +52,16 @@ fn filter(level: LogLevel) -> LevelFilter {
 
 /// Installs both sinks for this process; the file is appended to, since a resumed run goes on in the same folder.
 ///
+/// Rank 0 speaks for all. Of the others only errors reach stderr, with the rank named, and only warnings and errors a file,
+/// `train-rank3.log`, which isn't there until there is one.
+///
 /// # Errors
 /// [`LogFileError`] when the file can't be opened for appending.
 pub fn init(config: &Config, folder: &Path) -> Result<(), LogFileError> {
+    if let Some(rank) = rank_among_others().filter(|&rank| rank > 0) {
+        init_silent(folder, rank);
+        return Ok(());
+    }
     let path = folder.join(LOG_FILE);
     let file = OpenOptions::new()
         .create(true)
@@ -73,4 +83,19 @@ pub fn init(config: &Config, folder: &Path) -> Result<(), LogFileError> {
     // A second call in one process (only tests do that) keeps the first subscriber.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(stderr).with(file));
     Ok(())
+}
+
+/// The sinks of a rank that others speak for.
+fn init_silent(folder: &Path, rank: usize) {
+    let stderr = fmt::layer()
+        .event_format(Glog::of_rank(rank))
+        .with_writer(|| Terminal)
+        .with_ansi(false)
+        .with_filter(LevelFilter::ERROR);
+    let file = fmt::layer()
+        .event_format(glog_with_date())
+        .with_writer(Mutex::new(LateFile::new(folder.join(format!("train-rank{rank}.log")))))
+        .with_ansi(false)
+        .with_filter(LevelFilter::WARN);
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(stderr).with(file));
 }

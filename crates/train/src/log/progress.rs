@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Mutex;
 
+use crate::collective::rank;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The bar that is on the terminal now, if any: log lines must lift it before they print.
@@ -34,11 +35,13 @@ pub struct Progress {
 impl Progress {
     /// A bar from `start` (the first step of this process, later than 0 after a resume) to `steps`.
     ///
-    /// It draws only when stderr is a terminal.
+    /// It draws only when stderr is a terminal, and for rank 0 only.
     pub fn new(start: u64, steps: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(5))
-            .with_style(style())
-            .with_position(start);
+        let target = match rank() {
+            0 => ProgressDrawTarget::stderr_with_hz(5),
+            _ => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(Some(steps), target).with_style(style()).with_position(start);
         // The speed is that of this process, not of the steps done before it.
         bar.reset_eta();
         *BAR.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(bar.clone());

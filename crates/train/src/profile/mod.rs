@@ -2,7 +2,7 @@
 //!
 //! Spans are recorded by [`mt_model::profile`]; this module decides when, and writes what was recorded to
 //! `tensorboard/plugins/profile/<session>/`: `<host>.xplane.pb` for XProf and TensorBoard's profile plugin,
-//! `<host>.trace.json.gz` for ui.perfetto.dev.
+//! `<host>.trace.json.gz` for ui.perfetto.dev. Of several ranks each writes its own, `<host>-rank3.xplane.pb`, into one session.
 
 mod breakdown;
 mod perfetto;
@@ -10,6 +10,7 @@ mod xplane;
 
 pub use breakdown::{Breakdown, Share};
 
+use crate::collective::{launched_at, rank, rank_among_others};
 use mt_config::{Config, Profiler as Mode};
 use mt_model::profile::{self, Vendor};
 use std::fs::{create_dir_all, write};
@@ -17,8 +18,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tracing::{info, warn};
-
-use crate::collective::{Group, Mesh};
 
 /// A profile that can't be made or written.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +46,6 @@ pub enum ProfileError {
 /// Which steps are profiled, and the profile being recorded.
 pub struct Profiler {
     folder: PathBuf,
-    /// Name of the files: the host's, and the rank where there are several.
-    name: String,
     first: u64,
     last: u64,
     /// Steps between the starts of profiles, when there is more than one.
@@ -103,21 +100,11 @@ impl Profiler {
         }
         Ok(Some(Self {
             folder: config.tensorboard_dir(),
-            name: gethostname::gethostname().to_string_lossy().into_owned(),
             first,
             last: (first + length).min(steps) - 1,
             period: u64::try_from(config.profile_periodically_period).ok().filter(|&period| 0 < period),
             recording: None,
         }))
-    }
-
-    /// The same for one of several ranks, whose files have a name of their own.
-    #[must_use]
-    pub fn of_rank(mut self, mesh: Mesh) -> Self {
-        if mesh.size(Group::World) > 1 {
-            self.name = format!("{}_rank{}", self.name, mesh.rank);
-        }
-        self
     }
 
     /// Whether `step` is one of `edge` (the first or last of the profile), or a period's multiple after it.
@@ -157,14 +144,16 @@ impl Profiler {
         let events = profile::stop();
         let sub_folder = self.period.map(|_| format!("step_{first}"));
         let run = sub_folder.map_or_else(|| self.folder.clone(), |name| self.folder.join(name));
-        let session = chrono::DateTime::<chrono::Local>::from(start).format("%Y_%m_%d_%H_%M_%S").to_string();
+        // Ranks share a session, which they can only if it's named by a time that all of them know.
+        let named = launched_at().unwrap_or(start);
+        let session = chrono::DateTime::<chrono::Local>::from(named).format("%Y_%m_%d_%H_%M_%S").to_string();
         let folder = run.join("plugins/profile").join(session);
-        let host = &self.name;
+        let host = host_of_rank(&gethostname::gethostname().to_string_lossy(), rank_among_others());
         let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
 
         create_dir_all(&folder).map_err(io_error(&folder))?;
-        put(&folder.join(format!("{host}.xplane.pb")), &xplane::encode(&events, start, host))?;
-        put(&folder.join(format!("{host}.trace.json.gz")), &perfetto::encode(&events, host))?;
+        put(&folder.join(format!("{host}.xplane.pb")), &xplane::encode(&events, start, &host))?;
+        put(&folder.join(format!("{host}.trace.json.gz")), &perfetto::encode(&events, &host, rank()))?;
         info!("profile from step {first} in `{}`; look at it with:", folder.display());
         info!("  pip install xprof && xprof --logdir {}", run.display());
         Ok(Some(Profile { folder, breakdown: Breakdown::of(&events) }))
@@ -178,6 +167,11 @@ impl Drop for Profiler {
             profile::stop();
         }
     }
+}
+
+/// What XProf and Perfetto are told that a trace is of: ranks of one machine are told apart.
+fn host_of_rank(host: &str, rank: Option<usize>) -> String {
+    rank.map_or_else(|| host.to_owned(), |rank| format!("{host}-rank{rank}"))
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<(), ProfileError> {

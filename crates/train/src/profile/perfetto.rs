@@ -8,15 +8,17 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-/// All events, gzipped.
-pub(super) fn encode(events: &[Event], host: &str) -> Vec<u8> {
+/// All events, gzipped. Ranks are processes to Perfetto, so that their traces can be looked at together.
+pub(super) fn encode(events: &[Event], host: &str, rank: usize) -> Vec<u8> {
     let threads: BTreeSet<u32> = events.iter().map(|event| event.thread).collect();
     let names = threads.iter().map(|thread| {
-        json!({ "ph": "M", "name": "thread_name", "pid": 0, "tid": thread, "args": { "name": super::xplane::thread_name(*thread) } })
+        json!({ "ph": "M", "name": "thread_name", "pid": rank, "tid": thread, "args": { "name": super::xplane::thread_name(*thread) } })
     });
-    let process = json!({ "ph": "M", "name": "process_name", "pid": 0, "args": { "name": host } });
-    let trace: Vec<Value> =
-        std::iter::once(process).chain(names).chain(events.iter().map(complete)).collect();
+    let process = json!({ "ph": "M", "name": "process_name", "pid": rank, "args": { "name": host } });
+    let trace: Vec<Value> = std::iter::once(process)
+        .chain(names)
+        .chain(events.iter().map(|event| complete(event, rank)))
+        .collect();
     let trace = json!({ "displayTimeUnit": "ms", "traceEvents": trace });
 
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
@@ -24,7 +26,7 @@ pub(super) fn encode(events: &[Event], host: &str) -> Vec<u8> {
     written.expect("writing to memory doesn't fail")
 }
 
-fn complete(event: &Event) -> Value {
+fn complete(event: &Event, rank: usize) -> Value {
     let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
     let mut args = Map::new();
     let mut note = |name: &str, value: u64| args.insert(name.to_owned(), value.into());
@@ -38,7 +40,7 @@ fn complete(event: &Event) -> Value {
         note("bytes", event.bytes);
     }
     json!({
-        "ph": "X", "name": event.name, "cat": format!("{:?}", event.kind), "pid": 0, "tid": event.thread,
+        "ph": "X", "name": event.name, "cat": format!("{:?}", event.kind), "pid": rank, "tid": event.thread,
         "ts": microseconds(event.start), "dur": microseconds(event.duration), "args": args,
     })
 }

@@ -89,8 +89,14 @@ fn xplane_has_steps_groups_and_operations() {
 }
 
 #[test]
+fn ranks_of_one_machine_have_files_of_their_own() {
+    assert_eq!(host_of_rank("n1", None), "n1");
+    assert_eq!(host_of_rank("n1", Some(3)), "n1-rank3");
+}
+
+#[test]
 fn perfetto_is_chromes_json() {
-    let bytes = perfetto::encode(&two_steps(), "host-1");
+    let bytes = perfetto::encode(&two_steps(), "host-1", 3);
     let json: serde_json::Value =
         serde_json::from_reader(flate2::read::GzDecoder::new(bytes.as_slice())).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
@@ -100,6 +106,7 @@ fn perfetto_is_chromes_json() {
         (Some("X"), Some(12e3), Some(40e3))
     );
     assert_eq!(matmul["args"]["flops"], 4_000_000_000u64);
+    assert!(events.iter().all(|event| event["pid"] == 3), "the rank is a process of its own");
     assert_eq!(events.iter().filter(|event| event["ph"] == "M").count(), 3);
 }
 

@@ -33,6 +33,8 @@ pub enum RunError {
     #[error("can't listen for SIGTERM and SIGINT: {0}")]
     Signals(std::io::Error),
     #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    #[error(transparent)]
     Device(#[from] DeviceError),
     #[error(transparent)]
     Gemm(#[from] GemmError),
@@ -44,18 +46,6 @@ pub enum RunError {
     EvalBatch(BatchError),
     #[error("step {step}: {source}")]
     Step { step: u64, source: StepError },
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-    #[error(
-        "opt_type: muon needs whole matrices, and fsdp of {fsdp} keeps shards of them; use adamw or adam_pax, or data parallelism \
-         alone"
-    )]
-    MuonOnShards { fsdp: usize },
-    #[error(
-        "checkpoints of models in shards can't be read or written: with fsdp of {fsdp}, set enable_checkpointing: false and no \
-         load_parameters_path or load_full_state_path"
-    )]
-    CheckpointsOfShards { fsdp: usize },
     #[error(transparent)]
     Pattern(#[from] PatternError),
     #[error(transparent)]

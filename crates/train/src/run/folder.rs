@@ -1,4 +1,4 @@
-//! The run's folder: `base_output_directory/run_name/`, made once and held by one process.
+//! The run's folder: `base_output_directory/run_name/`, made once and held by one process, rank 0 if there are several.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -40,7 +40,7 @@ pub enum FolderError {
 pub struct RunFolder {
     path: PathBuf,
     /// The kernel frees this lock with the process, so a killed run never leaves a stale one.
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl RunFolder {
@@ -51,7 +51,12 @@ impl RunFolder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         fs::create_dir_all(path).map_err(io_error("create", path))?;
         let lock = lock(path)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), _lock: Some(lock) })
+    }
+
+    /// A folder that rank 0 has opened, for another rank of its run.
+    pub fn of_rank_0(path: &Path) -> Self {
+        Self { path: path.to_owned(), _lock: None }
     }
 
     /// Where the run writes.
@@ -59,7 +64,7 @@ impl RunFolder {
         &self.path
     }
 
-    /// Saves the resolved configuration beside what the run writes; a reader never sees half a file.
+    /// Saves the resolved configuration beside what the run writes; a reader never sees half a file. Rank 0's task.
     ///
     /// # Errors
     /// [`FolderError::Io`].

@@ -4,6 +4,7 @@ use mt_config::Config;
 use mt_config::plan::Flops;
 use tracing::{debug, info};
 
+use crate::collective::rank;
 use crate::memory::Memory;
 
 /// Logs the configuration (`log_config`) and, once each, what in it means something else here or nothing at all.
@@ -35,9 +36,11 @@ pub fn log_memory(label: &str) {
     }
 }
 
-/// MaxText's FLOPs of a step and device, on stdout as there.
+/// MaxText's FLOPs of a step and device, on stdout as there; by rank 0.
 pub fn print_flops(flops: &Flops) {
-    println!("{}", describe(flops));
+    if rank() == 0 {
+        println!("{}", describe(flops));
+    }
 }
 
 fn describe(flops: &Flops) -> String {

@@ -17,7 +17,7 @@ use super::report::{Reporter, StepExtras};
 use super::signals::StopRequest;
 use super::summary::{End, Summary};
 use super::totals;
-use crate::collective::Collective;
+use crate::collective::{Collective, at_step};
 use crate::metrics::TrainStep;
 use crate::optim::Optimizer;
 use crate::profile::{Breakdown, Profile, Profiler};
@@ -87,6 +87,7 @@ impl Trainer<'_> {
         }
         while self.next_step < self.steps {
             let step = self.next_step;
+            at_step(step);
             if !self.profiled_step(step)? {
                 return Ok(End::OutOfData);
             }

@@ -10,8 +10,10 @@ use burn::tensor::Device;
 use mt_config::Config;
 use mt_model::{BatchTensors, Model};
 use mt_train::collective::{Collective, Solo};
+use mt_train::run::folder::RunFolder;
 use mt_train::run::gradients::{LossSums, MicroBatches, StepError, loss_and_gradients, rows};
-use mt_train::run::{End, run, run_on, totals};
+use mt_train::run::signals::StopRequest;
+use mt_train::run::{End, RunError, Summary, run, run_on, totals};
 use mt_train::shard::Gathered;
 use runs::{PLAN, Plan, Run, batch, config, start, train};
 use serde_json::Value;
@@ -268,6 +270,13 @@ fn loop_config(folder: &Path, keys: &[(&str, &str)]) -> Config {
     config(&[&all, keys].concat())
 }
 
+/// The loop on a grid of ranks; what each of them ends with.
+fn runs_of_loop(config: &Config, grid: [usize; 2]) -> Vec<Result<Summary, RunError>> {
+    let folder = RunFolder::open(&config.run_dir()).unwrap();
+    let stop = StopRequest::default();
+    on_ranks(grid, None, |threads| run_on(config, &folder, &stop, &Device::flex(), Box::new(threads)))
+}
+
 /// The loop itself: all ranks end alike, the first one writes for all, and what it writes is of all.
 #[test]
 fn the_loop_runs_on_ranks() {
@@ -279,7 +288,8 @@ fn the_loop_runs_on_ranks() {
     let rows = [("per_device_batch_size", "2"), ("expansion_factor_real_data", "2")];
     for (name, grid) in [("data", [2, 1]), ("fsdp", [1, 2])] {
         let config = loop_config(folder.path(), &[&rows[..], &[("run_name", name)]].concat());
-        for summary in on_ranks(grid, None, |threads| run_on(&config, Box::new(threads)).unwrap()) {
+        for summary in runs_of_loop(&config, grid) {
+            let summary = summary.unwrap();
             assert_eq!((summary.end, summary.totals.steps), (End::Completed, 4));
         }
         assert!(config.run_dir().join("report.html").is_file());
@@ -311,18 +321,4 @@ fn the_loop_runs_on_ranks() {
         }
     }
     assert!(expected.iter().any(|line| line["eval/avg_loss"].is_f64()), "there was an evaluation");
-}
-
-#[test]
-fn what_shards_cannot_is_refused_before_anything_is_made() {
-    let folder = tempfile::tempdir().unwrap();
-    let refused = |keys: &[(&str, &str)]| {
-        let config = loop_config(folder.path(), &[&[("run_name", "refused")], keys].concat());
-        let errors =
-            on_ranks([1, 2], None, |threads| run_on(&config, Box::new(threads)).unwrap_err().to_string());
-        assert!(!config.run_dir().exists());
-        errors[1].clone()
-    };
-    assert!(refused(&[("opt_type", "muon")]).starts_with("opt_type: muon needs whole matrices"));
-    assert!(refused(&[("enable_checkpointing", "true")]).contains("set enable_checkpointing: false"));
 }
