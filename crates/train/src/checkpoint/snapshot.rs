@@ -14,8 +14,9 @@ use super::layout;
 use super::saver::Write;
 use super::state::TrainState;
 use super::write::{Body, FilePlan, TensorSpec, plan_files, write_file, write_index};
-use crate::collective::{Collective, Group, Operation};
+use crate::collective::{Collective, Group};
 use crate::optim::{Moment, Optimizer};
+use crate::shard::whole;
 use burn::backend::{BackendTensor, DispatchTensorKind};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_flex::FlexTensor;
@@ -211,29 +212,16 @@ impl Source<'_> {
         let len = self.spec.shape.iter().product::<usize>() / leaves.len();
         let mut parts = Vec::new();
         for leaf in leaves {
-            let whole = whole(leaf, len, ranks, device)?;
+            // Moments in main memory take the way of the parameters, on the device.
+            let shared = ranks.mesh().size(Group::Fsdp) > 1;
+            let leaf = if shared { (*leaf).clone().to_device(device) } else { (*leaf).clone() };
+            let whole = whole(ranks, &leaf, [1, len])?;
             if wanted {
                 parts.push(host(&self.spec.name, whole)?);
             }
         }
         Ok(wanted.then(|| Array { spec: self.spec.clone(), parts, outer }))
     }
-}
-
-/// A leaf of `len` numbers, gathered if it's cut into shards.
-fn whole(
-    leaf: &Tensor<2>,
-    len: usize,
-    ranks: &dyn Collective,
-    device: &Device,
-) -> Result<Tensor<2>, CheckpointError> {
-    if ranks.mesh().size(Group::Fsdp) == 1 {
-        return Ok(leaf.clone());
-    }
-    let shard = leaf.clone().to_device(device).flatten::<1>(0, 1);
-    let mut gathered = ranks.start(Group::Fsdp, Operation::AllGather, vec![shard])?.wait()?;
-    let whole = gathered.pop().expect("a result for each tensor");
-    Ok(whole.slice([0..len]).reshape([1, len]))
 }
 
 /// The arrays of `tree` made of the leaves that `leaf` finds. An array without leaves is left out: what isn't trained has no

@@ -9,7 +9,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use mt_config::Config;
 use mt_model::{BatchTensors, Model};
-use mt_train::collective::{Collective, Solo};
+use mt_train::collective::{Collective, Solo, World};
 use mt_train::run::folder::RunFolder;
 use mt_train::run::gradients::{LossSums, MicroBatches, StepError, loss_and_gradients, rows};
 use mt_train::run::signals::StopRequest;
@@ -282,7 +282,7 @@ fn runs_of_loop(config: &Config, grid: [usize; 2]) -> Vec<Result<Summary, RunErr
 fn the_loop_runs_on_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let alone = loop_config(folder.path(), &[("run_name", "alone"), ("per_device_batch_size", "4")]);
-    run(&alone).unwrap();
+    run(&alone, &World::solo()).unwrap();
     let expected = metrics(&alone);
     // Rows are loaded for two ranks.
     let rows = [("per_device_batch_size", "2"), ("expansion_factor_real_data", "2")];

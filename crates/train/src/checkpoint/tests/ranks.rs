@@ -122,7 +122,7 @@ fn config() -> Config {
 
 /// Saves the fresh model as the ranks of `meshes` do.
 fn save(config: &Config, params: &Params, layout: Layout, path: &Path, meshes: &[Mesh]) {
-    let optimizer = Optimizer::new(config, params).unwrap();
+    let optimizer = Optimizer::new(config, params, mt_model::Shard::WHOLE).unwrap();
     let tree = Tree::with_layout(&config.model(), layout);
     let mut savers = savers(path, meshes.len());
     if meshes.len() > 1 {
