@@ -138,6 +138,21 @@ fn pids_of_ranks(mpirun: &Child) -> Vec<u32> {
     pids
 }
 
+/// Whether a process runs, or is stopped. One that has ended may wait for a parent that asks after it.
+fn runs(pid: u32) -> bool {
+    let patience = Instant::now() + Duration::from_secs(5);
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // `pid (name) state ...`
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        match state {
+            None | Some('Z' | 'X') => return false,
+            _ if Instant::now() > patience => return true,
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
 fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
 }
@@ -171,7 +186,7 @@ fn a_dead_or_stopped_rank_ends_the_others_and_is_named() {
         let stderr = bench.stderr();
         assert!(stderr.contains(&format!("rank {victim}")), "{name} {victim}:\n{stderr}");
         for pid in pids {
-            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
+            assert!(!runs(pid), "{pid} still runs");
         }
     }
 }
