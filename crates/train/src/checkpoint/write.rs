@@ -66,7 +66,7 @@ pub fn plan_files(stem: &str, specs: &[TensorSpec], max_file_bytes: u64) -> Vec<
 }
 
 /// Writes the tensors into `folder` and notes the files in `manifest`: those of [`plan_files`], and the index of several. `body`
-/// is called as for [`write_file`].
+/// is called once for each tensor, in the order of the files, with its index in `specs`; it hands over the bytes.
 pub fn write_tensors(
     folder: &Path,
     stem: &str,
