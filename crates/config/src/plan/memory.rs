@@ -67,6 +67,15 @@ impl Gradients {
     }
 }
 
+/// Parameters in main memory at once during an update there: one that is updated, one that waits and one that is being copied.
+const PARAMETERS_ON_THE_WAY: u64 = 3;
+
+/// Scalars of the largest parameter.
+fn largest(parameters: &Parameters, num_layers: u64) -> u64 {
+    let of = |kind: &Parameter| if kind.in_layers { kind.count / num_layers.max(1) } else { kind.count };
+    parameters.0.iter().map(of).max().unwrap_or(0)
+}
+
 /// The memory of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
@@ -76,6 +85,8 @@ pub struct MemoryPlan {
     pub policies: Vec<PolicyMemory>,
     gradients: Gradients,
     num_layers: u64,
+    /// Bytes of the largest parameter.
+    largest: u64,
     /// Bytes at work in the head.
     head: u64,
     /// The head's kernel is the embedding.
@@ -107,6 +118,7 @@ impl MemoryPlan {
             policies: policies.collect(),
             gradients: Gradients::of(parameters),
             num_layers: model.num_decoder_layers as u64,
+            largest: largest(parameters, model.num_decoder_layers as u64) * bytes_of(config.weight_dtype),
             head: head_working(model, config.num_vocab_tiling, tokens),
             tied: model.logits_via_embedding,
             accumulates: config.gradient_accumulation_steps > 1,
@@ -122,6 +134,21 @@ impl MemoryPlan {
     pub fn peak(&self, policy: RematPolicyName) -> Option<u64> {
         let found = self.policies.iter().find(|candidate| candidate.policy == policy)?;
         Some(self.peak_of(&found.activity))
+    }
+
+    /// Bytes of main memory at the peak under `policy`: activations that it moves there, and with `optimizer_memory_host_offload`
+    /// gradients, moments and the parameters on their way. `None` as in [`MemoryPlan::peak`].
+    pub fn host_peak(&self, policy: RematPolicyName) -> Option<u64> {
+        let found = self.policies.iter().find(|candidate| candidate.policy == policy)?;
+        let activations = found.activity.offloaded;
+        if !self.offloads {
+            return Some(activations);
+        }
+        // Gradients are float32 until the update, and come as activations go; micro batches keep the earlier ones' sums.
+        let gradients = self.gradients.all();
+        let earlier = if self.accumulates { gradients } else { 0 };
+        let update = gradients + PARAMETERS_ON_THE_WAY * self.largest;
+        Some(self.states.moments + update.max(activations + earlier))
     }
 
     /// The dearest moment of a step: at the head everything that is kept is there but hardly a gradient; from the last layer to

@@ -11,17 +11,18 @@ mod spikes;
 mod state;
 
 pub use masks::PatternError;
-pub use offload::Sink;
+pub use offload::{OffloadError, Sink};
 pub use state::Moment;
 
 use adam::Adam;
 use burn::tensor::{DType, Device, Tensor};
 use masks::Masks;
 use mt_config::{Config, OptType};
+use mt_model::ops::elementwise::SumOfSquares;
 use mt_model::ops::{adamw, create, elementwise};
 use mt_model::{Params, burn_dtype};
 use muon::Muon;
-use offload::Copier;
+use offload::{Arriving, Copier};
 use spikes::Spikes;
 use tracing::info;
 
@@ -144,7 +145,16 @@ impl Optimizer {
     }
 
     /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
-    pub fn update(&mut self, params: &mut Params, gradients: Params, learning_rate: f32, loss: f64) -> Norms {
+    ///
+    /// # Errors
+    /// [`OffloadError`]: a parameter didn't come to main memory; `params` and moments are incomplete then.
+    pub fn update(
+        &mut self,
+        params: &mut Params,
+        gradients: Params,
+        learning_rate: f32,
+        loss: f64,
+    ) -> Result<Norms, OffloadError> {
         let gradients: Vec<Tensor<2>> =
             into_tensors(gradients).into_iter().map(|g| elementwise::cast(g, self.grad_dtype)).collect();
         let raw_grad_norm = norm(&gradients);
@@ -159,31 +169,33 @@ impl Optimizer {
         if skipped {
             let params: Vec<Tensor<2>> =
                 params.leaves().into_iter().map(|(_, param)| param.clone()).collect();
-            return Norms { raw_grad_norm, grad_norm, param_norm: norm(&params), skipped };
+            return Ok(Norms { raw_grad_norm, grad_norm, param_norm: norm(&params), skipped });
         }
         let step = Step { count: self.count, learning_rate: f64::from(learning_rate), grad_scale };
-        let mut squares = 0.0;
-        let mut leaves = self.leaves.iter_mut().zip(gradients);
-        let mut update = |param: &mut Tensor<2>| {
-            let (leaf, gradient) = leaves.next().expect("a leaf and a gradient per parameter");
-            squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
-        };
-        let params = params.leaves_mut().into_iter().map(|(_, param)| param);
-        match &self.copier {
-            None => params.for_each(update),
-            Some(copier) => {
-                let places: Vec<&mut Tensor<2>> = params.collect();
-                let (old, places): (Vec<_>, Vec<_>) =
-                    places.into_iter().map(|place| (take(place), place)).unzip();
-                let new = copier.convey(old, |mut param| {
-                    update(&mut param);
-                    param
-                });
-                places.into_iter().zip(new).for_each(|(place, param)| *place = param);
+        let mut squares = Vec::with_capacity(self.leaves.len());
+        let arriving = self.fetch(params)?;
+        let leaves = self.leaves.iter_mut().zip(gradients).zip(params.leaves_mut());
+        for ((leaf, gradient), (_, param)) in leaves {
+            let device = param.device();
+            let arriving = arriving.as_ref().filter(|_| leaf.rule != Rule::Frozen);
+            if let Some(arriving) = arriving {
+                *param = arriving.next()?;
+            }
+            squares.push(leaf.update(param, gradient, &step, &self.adam, &self.muon));
+            if arriving.is_some() {
+                *param = take(param).to_device(&device);
             }
         }
         self.count += 1;
-        Norms { raw_grad_norm, grad_norm, param_norm: squares.sqrt(), skipped }
+        Ok(Norms { raw_grad_norm, grad_norm, param_norm: root_of_sum(squares), skipped })
+    }
+
+    /// Sends the parameters that are trained on their way to main memory, if that is where they are updated.
+    fn fetch(&self, params: &mut Params) -> Result<Option<Arriving>, OffloadError> {
+        let Some(copier) = &self.copier else { return Ok(None) };
+        let leaves = self.leaves.iter().zip(params.leaves_mut());
+        let trained = leaves.filter(|(leaf, _)| leaf.rule != Rule::Frozen).map(|(_, (_, param))| take(param));
+        copier.fetch(trained.collect()).map(Some)
     }
 }
 
@@ -205,7 +217,7 @@ impl Leaf {
         step: &Step,
         adam: &Adam,
         muon: &Muon,
-    ) -> f64 {
+    ) -> SumOfSquares {
         match (self.rule, &mut self.mu, &mut self.nu) {
             (Rule::Adam, Some(mu), Some(nu)) => {
                 let hyper = adam.hyper(step, self.decays, self.number);
@@ -239,9 +251,13 @@ fn take(tensor: &mut Tensor<2>) -> Tensor<2> {
     std::mem::replace(tensor, placeholder)
 }
 
-/// Global norm over several tensors.
+/// Global norm over several tensors. Waits for a GPU once.
 fn norm(tensors: &[Tensor<2>]) -> f64 {
-    tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).sum::<f64>().sqrt()
+    root_of_sum(tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).collect())
+}
+
+fn root_of_sum(squares: Vec<SumOfSquares>) -> f64 {
+    SumOfSquares::read_all(squares).into_iter().sum::<f64>().sqrt()
 }
 
 /// All tensors in the order of [`Params::leaves`], owned.

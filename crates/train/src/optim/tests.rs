@@ -96,7 +96,7 @@ fn updates_are_golden(host: Option<Device>) {
         for (step, expected) in case["log"].as_array().unwrap().iter().enumerate() {
             let gradients = tree(Some(step), number("gradient_factors", step, 1.0) as f32);
             let rate = RATES[(optimizer.count() as usize).min(3)];
-            let norms = optimizer.update(&mut params, gradients, rate, number("losses", step, 0.0));
+            let norms = optimizer.update(&mut params, gradients, rate, number("losses", step, 0.0)).unwrap();
             let close = |ours: f64, key: &str| {
                 let theirs = expected[key].as_f64().unwrap();
                 assert!(
@@ -135,14 +135,14 @@ fn feed(sink: &mut dyn GradSink, gradients: Params) {
 fn gradients_collected_in_main_memory_are_the_same_sums() {
     let collected = |mut sink: Sink| {
         (0..3).for_each(|step| feed(&mut sink, tree(Some(step), 1.0)));
-        sink.into_params().unwrap()
+        sink.into_params().unwrap().unwrap()
     };
     let copier = Copier::new(Device::flex());
     let (here, there) = (collected(Sink::new(None)), collected(Sink::new(Some(&copier))));
     for ((path, here), (_, there)) in here.leaves().into_iter().zip(there.leaves()) {
         assert_eq!(floats(here), floats(there), "{path}");
     }
-    assert!(Sink::new(Some(&copier)).into_params().is_none(), "what was collected is handed over once");
+    assert!(Sink::new(Some(&copier)).into_params().unwrap().is_none(), "what was collected is handed over once");
 }
 
 #[test]
@@ -151,13 +151,46 @@ fn frozen_parameters_have_no_moments_and_stay_bitwise() {
     let before = params.clone();
     let config = config(&[("trainable_parameters_mask", "[mlp]".to_owned())]);
     let mut optimizer = Optimizer::new(&config, &params).unwrap();
-    optimizer.update(&mut params, tree(Some(0), 1.0), 0.1, 0.0);
+    optimizer.update(&mut params, tree(Some(0), 1.0), 0.1, 0.0).unwrap();
     for ((path, after), (_, before)) in params.leaves().into_iter().zip(before.leaves()) {
         let trains = path.contains("mlp");
         assert_eq!(floats(after) != floats(before), trains, "{path}");
         assert_eq!(optimizer.moment(Moment::Mu, &path).is_some(), trains, "{path}");
         assert_eq!(optimizer.moment(Moment::Nu, &path).is_some(), trains, "{path}");
     }
+}
+
+/// Frozen parameters aren't copied, and those that are find their moments.
+#[test]
+fn frozen_parameters_stay_where_they_are_when_the_others_move() {
+    let config = config(&[("trainable_parameters_mask", r#"["mlp", "logits"]"#.to_owned())]);
+    let run = |host: Option<Device>| {
+        let mut params = tree(None, 1.0);
+        let mut optimizer = Optimizer::with_host(&config, &params, host).unwrap();
+        let norms: Vec<Norms> = (0..3)
+            .map(|step| optimizer.update(&mut params, tree(Some(step), 1.0), 0.1, 0.0).unwrap())
+            .collect();
+        (norms, params.leaves().into_iter().map(|(_, param)| floats(param)).collect::<Vec<_>>())
+    };
+    assert_eq!(run(None), run(Some(Device::flex())));
+}
+
+#[test]
+fn a_copying_thread_that_fails_ends_a_step_with_its_reason() {
+    let copier = Copier::running(|orders| {
+        drop(orders);
+        panic!("the device has no memory left");
+    });
+    let mut sink = Sink::new(Some(&copier));
+    feed(&mut sink, tree(Some(0), 1.0));
+    let error = sink.into_params().unwrap_err().to_string();
+    assert!(error.contains("optimizer_memory_host_offload") && error.contains("no memory left"), "{error}");
+
+    let mut params = tree(None, 1.0);
+    let mut optimizer = Optimizer::with_host(&config(&[]), &params, Some(Device::flex())).unwrap();
+    optimizer.copier = Some(copier);
+    let error = optimizer.update(&mut params, tree(Some(0), 1.0), 0.1, 0.0).unwrap_err().to_string();
+    assert!(error.contains("reported before"), "{error}");
 }
 
 #[test]
@@ -186,7 +219,7 @@ fn gradients_are_rounded_to_grad_dtype() {
             config(&[("grad_dtype", dtype.to_owned()), ("gradient_clipping_threshold", "0".to_owned())]);
         let mut params = tree(None, 1.0);
         let mut optimizer = Optimizer::new(&config, &params).unwrap();
-        optimizer.update(&mut params, tree(Some(0), 1.0), 0.1, 0.0);
+        optimizer.update(&mut params, tree(Some(0), 1.0), 0.1, 0.0).unwrap();
         floats(optimizer.moment(Moment::Mu, "token_embedder/embedding").unwrap())
     };
     let (rounded, exact) = (update("bfloat16"), update("float32"));
@@ -201,6 +234,6 @@ fn gradients_are_rounded_to_grad_dtype() {
 fn a_gradient_that_is_not_finite_makes_norms_that_tell() {
     let mut params = tree(None, 1.0);
     let mut optimizer = Optimizer::new(&config(&[]), &params).unwrap();
-    let norms = optimizer.update(&mut params, tree(Some(0), f32::NAN), 0.1, 0.0);
+    let norms = optimizer.update(&mut params, tree(Some(0), f32::NAN), 0.1, 0.0).unwrap();
     assert!(norms.raw_grad_norm.is_nan() && norms.param_norm.is_nan());
 }

@@ -8,10 +8,11 @@ use mt_model::device::DeviceError;
 use mt_model::ops::linear::GemmError;
 
 use super::folder::FolderError;
+use super::gradients::GradientsError;
 use crate::checkpoint::CheckpointError;
 use crate::log::LogFileError;
 use crate::metrics::MetricsError;
-use crate::optim::PatternError;
+use crate::optim::{OffloadError, PatternError};
 use crate::profile::ProfileError;
 use crate::report::ReportError;
 
@@ -41,7 +42,9 @@ pub enum RunError {
     #[error("evaluation data: {0}")]
     EvalBatch(BatchError),
     #[error("step {step}: {source}")]
-    Batch { step: u64, source: BatchError },
+    Gradients { step: u64, source: GradientsError },
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     #[error(transparent)]
     Pattern(#[from] PatternError),
     #[error(transparent)]

@@ -4,7 +4,18 @@ use mt_data::Batch;
 use mt_model::batch::{BatchError, EPSILON, Rows};
 use mt_model::{BatchTensors, LossOutput, Model, Params};
 
-use crate::optim::Sink;
+use crate::optim::{OffloadError, Sink};
+
+/// Why a batch gave no gradients.
+#[derive(Debug, thiserror::Error)]
+pub enum GradientsError {
+    /// It holds tokens or positions that the model doesn't know.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// They didn't reach main memory.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
+}
 
 /// Sums of the loss over a global batch (or over all batches of an evaluation).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -51,14 +62,14 @@ pub struct MicroBatches {
 /// of one big batch, however its targets are spread. `sink` collects them.
 ///
 /// # Errors
-/// [`BatchError`]: the batch holds tokens or positions that the model doesn't know.
+/// [`GradientsError`]: what is wrong with the batch, or where gradients got lost.
 pub fn loss_and_gradients(
     model: &Model,
     batch: &Batch,
     micro: MicroBatches,
     dropout_seed: u64,
     mut sink: Sink,
-) -> Result<(LossSums, Params), BatchError> {
+) -> Result<(LossSums, Params), GradientsError> {
     let factor = 1.0 / (total_weights(batch, micro.count * micro.rows) + EPSILON);
     let mut sums = LossSums::default();
     for i in 0..micro.count {
@@ -67,7 +78,7 @@ pub fn loss_and_gradients(
             .with_dropout(model.config().dropout_rate, dropout_seed.wrapping_add(i as u64));
         sums.add(&model.loss_and_gradients(&tensors, factor, &mut sink));
     }
-    Ok((sums, sink.into_params().expect("there is at least one micro batch, and each gives every gradient")))
+    Ok((sums, sink.into_params()?.expect("there is at least one micro batch, and each gives every gradient")))
 }
 
 /// Targets that carry loss in the first `rows` rows.

@@ -137,12 +137,12 @@ impl Trainer<'_> {
 
         let (micro, seed, sink) = (self.micro_batches(), self.dropout_seed(step), self.optimizer.sink());
         let (loss, gradients) = loss_and_gradients(&self.model, &batch, micro, seed, sink)
-            .map_err(|source| RunError::Batch { step, source })?;
+            .map_err(|source| RunError::Gradients { step, source })?;
         // As in MaxText the schedule counts updates, which fall behind the steps when some are skipped.
         let learning_rate = self.schedule.at(self.optimizer.count());
         let norms = {
             let _span = span(Kind::Optimizer, "optimizer.update");
-            self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss())
+            self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss())?
         };
         let figures = TrainStep {
             loss: loss.loss(),

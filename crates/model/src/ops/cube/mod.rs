@@ -6,6 +6,8 @@
 //! [`cubes`] hands out is contiguous by rows. All of them take [`UNITS`] units a cube, are bounds-checked by CubeCL, and use no
 //! atomics: sums run in an order that shapes decide.
 
+mod bridge;
+pub(crate) mod int8;
 pub(crate) mod reduce;
 
 use burn::backend::{BackendTensor, Cube, DispatchTensorKind, TensorMetadata};
@@ -46,7 +48,7 @@ fn is_cube<const D: usize>(tensor: &Tensor<D>) -> bool {
 /// When they are on another device: the caller mixes devices.
 pub(crate) fn integers(tensor: &Tensor<1, Int>) -> CubeTensor {
     match tensor.clone().into_dispatch().kind {
-        DispatchTensorKind::Cube(BackendTensor::Int(tensor)) => into_contiguous(tensor),
+        DispatchTensorKind::Cube(BackendTensor::Int(tensor)) => into_contiguous(bridge::integers(tensor)),
         _ => panic!("integers are on {:?}, the other operands on a GPU", tensor.device()),
     }
 }
@@ -57,19 +59,26 @@ pub(crate) fn integers(tensor: &Tensor<1, Int>) -> CubeTensor {
 /// When it is on another device: the caller mixes devices.
 pub(crate) fn float<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
     match tensor.into_dispatch().kind {
-        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => into_contiguous(tensor),
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => into_contiguous(bridge::floats(tensor)),
         other => panic!("an operand is on {:?}, the others on a GPU", other.device()),
     }
 }
 
 /// The tensor whose buffer this is.
 pub(crate) fn tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D> {
-    Tensor::from_primitive::<Cube>(buffer)
+    Tensor::from_primitive::<Cube>(bridge::tensor(buffer))
 }
 
 /// An uninitialised buffer on the device of `like`, contiguous: every element is the kernel's to write.
 pub(crate) fn empty<const D: usize>(shape: [usize; D], dtype: DType, like: &CubeTensor) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::new(shape), dtype)
+}
+
+/// Integers of main memory in a buffer beside `like`.
+pub(crate) fn upload(values: &[u32], like: &CubeTensor) -> CubeTensor {
+    let handle = like.client.create_from_slice(bytemuck::cast_slice(values));
+    let shape = Shape::new([values.len()]);
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, DType::U32)
 }
 
 /// Itself when nobody else holds its memory, a copy otherwise: what a kernel may write in place.
