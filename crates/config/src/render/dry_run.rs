@@ -86,7 +86,8 @@ impl Config {
         line("moments", states.moments, format!("{}{place}", self.opt_type.to_value()));
         let on_host = memory.host_peak(self.remat_policy).unwrap_or(0);
         if on_host > 0 {
-            let what = if memory.offloads { "gradients, moments, parameters under way" } else { "activations" };
+            let what =
+                if memory.offloads { "gradients, moments, parameters under way" } else { "activations" };
             line("host memory", on_host, format!("{what}, at the peak"));
         }
         let _ = writeln!(

@@ -142,7 +142,10 @@ fn gradients_collected_in_main_memory_are_the_same_sums() {
     for ((path, here), (_, there)) in here.leaves().into_iter().zip(there.leaves()) {
         assert_eq!(floats(here), floats(there), "{path}");
     }
-    assert!(Sink::new(Some(&copier)).into_params().unwrap().is_none(), "what was collected is handed over once");
+    assert!(
+        Sink::new(Some(&copier)).into_params().unwrap().is_none(),
+        "what was collected is handed over once"
+    );
 }
 
 #[test]

@@ -73,8 +73,7 @@ pub(crate) fn quantize_kernel<K: Float, V: Float>(
             let features = head_dim - word * PER_WORD;
             let head = sequence * kv_heads + run * heads + head;
             keys[(head * words + word) * capacity + position] = pack::<K>(k, start, features, key_factor);
-            values[(head * capacity + position) * words + word] =
-                pack::<V>(v, start, features, value_factor);
+            values[(head * capacity + position) * words + word] = pack::<V>(v, start, features, value_factor);
             i += UNITS;
         }
         if UNIT_POS == 0 {
