@@ -35,8 +35,8 @@ pub(crate) fn factor(x: f32) -> f32 {
             }
         }
         // 24 bits and the one that decides; a tie is one with nothing left.
-        let (half, mut mantissa) = (result & 1u32, result >> 1u32);
-        if half == 1u32 && (rest > 0u32 || (mantissa & 1u32) == 1u32) {
+        let mut mantissa = result >> 1u32;
+        if (result & 1u32) == 1u32 && (rest > 0u32 || (mantissa & 1u32) == 1u32) {
             mantissa += 1u32;
         }
         quotient = f32::reinterpret((biased << 23u32) + (mantissa - 0x80_0000u32));
