@@ -6,7 +6,6 @@
 //! [`cubes`] hands out is contiguous by rows. All of them take [`UNITS`] units a cube, are bounds-checked by CubeCL, and use no
 //! atomics: sums run in an order that shapes decide.
 
-mod bridge;
 pub(crate) mod int8;
 pub(crate) mod reduce;
 
@@ -48,7 +47,7 @@ fn is_cube<const D: usize>(tensor: &Tensor<D>) -> bool {
 /// When they are on another device: the caller mixes devices.
 pub(crate) fn integers(tensor: &Tensor<1, Int>) -> CubeTensor {
     match tensor.clone().into_dispatch().kind {
-        DispatchTensorKind::Cube(BackendTensor::Int(tensor)) => into_contiguous(bridge::integers(tensor)),
+        DispatchTensorKind::Cube(BackendTensor::Int(tensor)) => into_contiguous(tensor),
         _ => panic!("integers are on {:?}, the other operands on a GPU", tensor.device()),
     }
 }
@@ -59,14 +58,14 @@ pub(crate) fn integers(tensor: &Tensor<1, Int>) -> CubeTensor {
 /// When it is on another device: the caller mixes devices.
 pub(crate) fn float<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
     match tensor.into_dispatch().kind {
-        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => into_contiguous(bridge::floats(tensor)),
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => into_contiguous(tensor),
         other => panic!("an operand is on {:?}, the others on a GPU", other.device()),
     }
 }
 
 /// The tensor whose buffer this is.
 pub(crate) fn tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D> {
-    Tensor::from_primitive::<Cube>(bridge::tensor(buffer))
+    Tensor::from_primitive::<Cube>(buffer)
 }
 
 /// An uninitialised buffer on the device of `like`, contiguous: every element is the kernel's to write.
