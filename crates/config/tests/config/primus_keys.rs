@@ -190,7 +190,7 @@ fn optimizer_memory_host_offload() {
     assert!(saved >= kept.states.moments, "the device is rid of the moments, and of most gradients");
 
     // Main memory: float32 gradients and both moments, three of the largest parameter, and moved activations as gradients come.
-    let parameters = Setup::yaml("").loaded().plan().parameters;
+    let parameters = Setup::yaml("hardware: gpu\n").loaded().plan().parameters;
     let largest = parameters.0.iter().find(|kind| kind.name == "token_embedder/embedding").unwrap().count;
     let host = 4 * parameters.total() + 8 * parameters.total() + 3 * 4 * largest;
     assert_eq!(on_gpu.host_peak(name), Some(host));
