@@ -117,8 +117,8 @@ fn an_operation_is_a_launch_or_a_few() {
     };
     let shape = Shape { sequences: 48, capacity: 2, num_kv_heads: 4, head_dim: 16 };
     let slots: Vec<Slot> = (0..48).map(|sequence| Slot { sequence, position: 0 }).collect();
-    // Zeros of keys, values and scales, one to write, two to attend.
-    compare("int8 cache", 6, |at| {
+    // A tensor that tells where the cache goes, zeros of keys, values and scales, one to write, two to attend.
+    compare("int8 cache", 7, |at| {
         let mut cache = Cache::new(shape, Storage::Int8 { per_head: true }, at);
         cache.write(on(&x, at), on(&dy, at), &slots);
         drop(cache.attend(on(&z, at), &slots, &spec));
