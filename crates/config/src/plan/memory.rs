@@ -1,7 +1,7 @@
 //! Bytes on a device: its share of weights, gradients and moments, and activations under each remat policy.
 
 use super::activations::{Activity, bytes_of, head_working};
-use super::parameters::Parameters;
+use super::parameters::{Parameter, Parameters};
 use super::sharded::{Parts, Sharded};
 use crate::keys::Config;
 use crate::keys::choices::{Choice, OptType, RematPolicyName};
@@ -47,6 +47,15 @@ pub struct PolicyMemory {
     pub activity: Activity,
 }
 
+/// Parameters in main memory at once during an update there: one that is updated, one that waits and one that is being copied.
+const PARAMETERS_ON_THE_WAY: u64 = 3;
+
+/// Scalars of the largest parameter, or of the largest shard.
+fn largest(parameters: &Parameters, num_layers: u64, fsdp: u64) -> u64 {
+    let of = |kind: &Parameter| if kind.in_layers { kind.count / num_layers.max(1) } else { kind.count };
+    parameters.0.iter().map(|kind| of(kind).div_ceil(fsdp)).max().unwrap_or(0)
+}
+
 /// The memory of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
@@ -59,6 +68,8 @@ pub struct MemoryPlan {
     /// What comes and goes where the states are shards.
     sharded: Option<Sharded>,
     num_layers: u64,
+    /// Bytes of the largest parameter.
+    largest: u64,
     /// Bytes at work in the head.
     head: u64,
     /// The head's kernel is the embedding.
@@ -91,6 +102,8 @@ impl MemoryPlan {
             gradients: Parts::of(parameters, |kind| 4 * kind.count),
             sharded: (config.mesh().fsdp > 1).then(|| Sharded::of(config, parameters)),
             num_layers: model.num_decoder_layers as u64,
+            largest: largest(parameters, model.num_decoder_layers as u64, config.mesh().fsdp as u64)
+                * bytes_of(config.weight_dtype),
             head: head_working(model, config.num_vocab_tiling, tokens),
             tied: model.logits_via_embedding,
             accumulates: config.gradient_accumulation_steps > 1,
@@ -106,6 +119,21 @@ impl MemoryPlan {
     pub fn peak(&self, policy: RematPolicyName) -> Option<u64> {
         let found = self.policies.iter().find(|candidate| candidate.policy == policy)?;
         Some(self.peak_of(&found.activity))
+    }
+
+    /// Bytes of main memory at the peak under `policy`: activations that it moves there, and with `optimizer_memory_host_offload`
+    /// gradients, moments and the parameters on their way. `None` as in [`MemoryPlan::peak`].
+    pub fn host_peak(&self, policy: RematPolicyName) -> Option<u64> {
+        let found = self.policies.iter().find(|candidate| candidate.policy == policy)?;
+        let activations = found.activity.offloaded;
+        if !self.offloads {
+            return Some(activations);
+        }
+        // Gradients are float32 until the update, and come as activations go; micro batches keep the earlier ones' sums.
+        let gradients = self.gradients.all();
+        let earlier = if self.accumulates { gradients } else { 0 };
+        let update = gradients + PARAMETERS_ON_THE_WAY * self.largest;
+        Some(self.states.moments + update.max(activations + earlier))
     }
 
     /// The dearest moment of a step: at the head everything that is kept is there but hardly a gradient; from the last layer to

@@ -108,6 +108,12 @@ impl Config {
         let place = if memory.offloads { ", in host memory" } else { "" };
         line("gradients", states.gradients, format!("{}{place}", self.grad_dtype.to_value()));
         line("moments", states.moments, format!("{}{place}", self.opt_type.to_value()));
+        let on_host = memory.host_peak(self.remat_policy).unwrap_or(0);
+        if on_host > 0 {
+            let what =
+                if memory.offloads { "gradients, moments, parameters under way" } else { "activations" };
+            line("host memory", on_host, format!("{what}, at the peak"));
+        }
         let _ = writeln!(
             text,
             "\n{:<34} {:>12} {:>12} {:>12} {:>12} {:>10}",

@@ -189,6 +189,18 @@ fn optimizer_memory_host_offload() {
     let saved = kept.peak(name).unwrap() - on_gpu.peak(name).unwrap();
     assert!(saved >= kept.states.moments, "the device is rid of the moments, and of most gradients");
 
+    // Main memory: float32 gradients and both moments, three of the largest parameter, and moved activations as gradients come.
+    let parameters = Setup::yaml("hardware: gpu\n").loaded().plan().parameters;
+    let largest = parameters.0.iter().find(|kind| kind.name == "token_embedder/embedding").unwrap().count;
+    let host = 4 * parameters.total() + 8 * parameters.total() + 3 * 4 * largest;
+    assert_eq!(on_gpu.host_peak(name), Some(host));
+    assert_eq!(kept.host_peak(name), Some(0));
+    let offloaded = kept.policies.iter().find(|p| p.policy == RematPolicyName::MinimalOffloaded).unwrap();
+    assert_eq!(kept.host_peak(RematPolicyName::MinimalOffloaded), Some(offloaded.activity.offloaded));
+    let report = |yaml: &str| Setup::yaml(yaml).loaded().dry_run_report(false);
+    assert!(report("optimizer_memory_host_offload: true\nhardware: gpu\n").contains("\nhost memory "));
+    assert!(!report("hardware: gpu\n").contains("host memory"));
+
     let config = Setup::yaml("optimizer_memory_host_offload: true\nhardware: cpu\n").loaded();
     let note = "`optimizer_memory_host_offload` has no effect";
     assert!(config.notes().iter().any(|found| found.to_string().contains(note)));

@@ -1,6 +1,6 @@
 //! Element-wise operations between the fused ones: residual sums and casts, and the sum of squares of a gradient.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, Transaction};
 use rayon::prelude::*;
 
 use super::engine::{BLOCK, Host, Placed, by_dtype, hosts, placed};
@@ -61,15 +61,60 @@ pub fn transposed(x: Tensor<2>) -> Tensor<2> {
 
 /// Sum of the squares of all elements, in float64 on the CPU and over blocks of elements on a GPU: the global norm's part from one
 /// gradient.
-pub fn sum_of_squares(x: Tensor<2>) -> f64 {
+pub fn sum_of_squares(x: Tensor<2>) -> SumOfSquares {
     let _span = span(Kind::Operation, "sum_of_squares");
     match placed([x]) {
-        Placed::Host([x]) => by_dtype!(x.dtype(), E => reduce::sum_of_squares(&x.values::<E>())),
+        Placed::Host([x]) => {
+            SumOfSquares::known(by_dtype!(x.dtype(), E => reduce::sum_of_squares(&x.values::<E>())))
+        }
         #[cfg(feature = "gpu")]
-        Placed::Cube([x]) => super::cube::reduce::sum_of_squares(x),
+        Placed::Cube([x]) => SumOfSquares::of_blocks(super::cube::reduce::squares(x)),
         Placed::Other([x]) => {
             let x = x.cast(DType::F32);
-            (x.clone() * x).sum().into_scalar::<f32>() as f64
+            SumOfSquares::known((x.clone() * x).sum().into_scalar::<f32>() as f64)
         }
+    }
+}
+
+/// A sum of squares, which a GPU may still be at work on.
+#[derive(Debug, Clone)]
+pub struct SumOfSquares(Squares);
+
+#[derive(Debug, Clone)]
+enum Squares {
+    Known(f64),
+    /// Sums of blocks in float32, on the GPU.
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "made by kernels"))]
+    Blocks(Tensor<1>),
+}
+
+impl SumOfSquares {
+    pub(crate) fn known(sum: f64) -> Self {
+        Self(Squares::Known(sum))
+    }
+
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_blocks(blocks: burn_cubecl::tensor::CubeTensor) -> Self {
+        Self(Squares::Blocks(super::cube::tensor(blocks)))
+    }
+
+    /// The number. Waits for the GPU.
+    pub fn read(self) -> f64 {
+        Self::read_all(vec![self])[0]
+    }
+
+    /// The numbers of several sums on one device, in their order. Waits for the GPU once.
+    pub fn read_all(sums: Vec<Self>) -> Vec<f64> {
+        let on_device = sums.iter().filter_map(|sum| match &sum.0 {
+            Squares::Known(_) => None,
+            Squares::Blocks(blocks) => Some(blocks.clone()),
+        });
+        let mut read = on_device.fold(Transaction::default(), Transaction::register).execute().into_iter();
+        let sums = sums.into_iter().map(|sum| match sum.0 {
+            Squares::Known(sum) => sum,
+            // In float64, in the order of the blocks.
+            Squares::Blocks(_) => read.next().expect("what was registered is read").iter::<f64>().sum(),
+        });
+        sums.collect()
     }
 }

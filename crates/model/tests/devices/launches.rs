@@ -5,11 +5,13 @@ use std::thread::{self, ThreadId};
 
 use burn::tensor::{DType, Device, Int, Tensor};
 use cubecl::logging::{LaunchObservation, LaunchObserver};
-use mt_config::Activation;
+use mt_config::{Activation, AttentionKernel};
 use mt_model::ops::adamw::{self, Hyper};
 use mt_model::ops::cross_entropy::{self, Head, Spec};
+use mt_model::ops::decode_attention::{Cache, Shape, Slot, Storage};
+use mt_model::ops::quantized::{self, Recipe};
 use mt_model::ops::rope::{self, Direction};
-use mt_model::ops::{embedding, glu, rms_norm};
+use mt_model::ops::{attention, embedding, glu, rms_norm};
 
 use crate::common::*;
 use crate::support::small;
@@ -100,5 +102,25 @@ fn an_operation_is_a_launch_or_a_few() {
         let weights = Tensor::<1>::ones([48], at);
         let head = Head::Dense(on(&w, at));
         drop(cross_entropy::forward_backward(on(&x, at), head, &ids_on(at), &weights, 1.0, &spec));
+    });
+    // Both operands' rounding in three, the product, the scales.
+    compare("int8 product", 6, |at| drop(quantized::forward(on(&x, at), on(&w, at), Recipe::Int8)));
+    let spec = attention::Spec {
+        num_query_heads: 4,
+        num_kv_heads: 4,
+        head_dim: 16,
+        soft_cap: None,
+        window: None,
+        kernel: AttentionKernel::Flash,
+        float32_logits: true,
+        float32_qk_product: true,
+    };
+    let shape = Shape { sequences: 48, capacity: 2, num_kv_heads: 4, head_dim: 16 };
+    let slots: Vec<Slot> = (0..48).map(|sequence| Slot { sequence, position: 0 }).collect();
+    // A tensor that tells where the cache goes, zeros of keys, values and scales, one to write, two to attend.
+    compare("int8 cache", 7, |at| {
+        let mut cache = Cache::new(shape, Storage::Int8 { per_head: true }, at);
+        cache.write(on(&x, at), on(&dy, at), &slots);
+        drop(cache.attend(on(&z, at), &slots, &spec));
     });
 }

@@ -13,8 +13,10 @@ mod model;
 mod ops {
     pub mod adamw;
     pub mod cross_entropy;
+    pub mod decode_attention;
     pub mod embedding;
     pub mod glu;
+    pub mod quantized;
     pub mod rms_norm;
     pub mod rope;
 }
@@ -22,6 +24,10 @@ mod ops {
 #[cfg(feature = "gpu")]
 #[path = "../ops/common.rs"]
 mod common;
+
+#[cfg(feature = "gpu")]
+#[path = "../decode/sessions.rs"]
+mod decode;
 
 #[cfg(feature = "gpu")]
 mod reductions;
@@ -45,6 +51,12 @@ mod device {
     /// Shapes of products to leave out, from the smallest: burn tunes its kernels anew for every one.
     #[cfg(feature = "gpu")]
     pub const SKIP_SHAPES: usize = 2;
+
+    /// Configurations that decoding is tested with, for the same reason: those that its kernels tell apart.
+    #[cfg(feature = "gpu")]
+    pub fn is_wanted(name: &str) -> bool {
+        ["llama2", "multi-query", "mistral, window", "soft caps and z-loss"].contains(&name)
+    }
 
     /// The first GPU, looked for once.
     pub fn gpu() -> Option<Device> {

@@ -19,9 +19,9 @@ fn sums_of_squares_take_several_cubes() {
     let mut random = Random::new(2);
     for (rows, cols) in [(1, 1), (7, 13), (123, 457)] {
         let x = random.matrix(rows, cols);
-        let found = elementwise::sum_of_squares(x.f32());
+        let found = elementwise::sum_of_squares(x.f32()).read();
         assert!((found / x.dot(&x) - 1.0).abs() < SUM_OF_SQUARES, "{found}");
-        assert_eq!(found.to_bits(), elementwise::sum_of_squares(x.f32()).to_bits());
+        assert_eq!(found.to_bits(), elementwise::sum_of_squares(x.f32()).read().to_bits());
     }
 }
 

@@ -49,13 +49,13 @@ fn sum_of_squares_is_exact_to_float64() {
     for (rows, cols) in [(1, 1), (3, 5), (200, 333)] {
         let x = random.matrix(rows, cols);
         let want = x.dot(&x);
-        assert!((elementwise::sum_of_squares(x.f32()) / want - 1.0).abs() < 1e-12);
-        assert!((elementwise::sum_of_squares(x.tracked()) / want - 1.0).abs() < 1e-5);
+        assert!((elementwise::sum_of_squares(x.f32()).read() / want - 1.0).abs() < 1e-12);
+        assert!((elementwise::sum_of_squares(x.tracked()).read() / want - 1.0).abs() < 1e-5);
     }
     let x = random.matrix(300, 301);
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| elementwise::sum_of_squares(x.f32()))
+        pool.install(|| elementwise::sum_of_squares(x.f32()).read())
     };
     assert_eq!(run(1).to_bits(), run(5).to_bits());
 }

@@ -1,4 +1,4 @@
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use mt_config::Quantization;
 use mt_model::ops::quantized::{Format, Recipe, backward_input, backward_weight, forward};
 
@@ -147,7 +147,7 @@ const SHAPES: [[usize; 3]; 5] = [[1, 1, 1], [3, 70, 5], [65, 33, 70], [130, 40, 
 #[test]
 fn forward_is_the_definition() {
     let mut random = Random::new(31);
-    for [t, i, o] in SHAPES {
+    for &[t, i, o] in &SHAPES[SKIP_SHAPES..] {
         let (x, w) = (random.matrix(t, i), random.matrix(i, o));
         for (name, recipe) in recipes() {
             let expected = product(&quantized(&x, false, false, recipe), &quantized(&w, true, false, recipe));
@@ -158,6 +158,9 @@ fn forward_is_the_definition() {
                 &expected,
                 2e-6 * (i as f64).sqrt().max(2.0),
             );
+            if !bfloat16() {
+                continue;
+            }
             // bfloat16: operands are rounded first, the result once.
             let (x, w) = (Matrix::of(x.bf16()), Matrix::of(w.bf16()));
             let expected = product(&quantized(&x, false, false, recipe), &quantized(&w, true, false, recipe));
@@ -171,7 +174,7 @@ fn forward_is_the_definition() {
 #[test]
 fn backward_is_the_definition() {
     let mut random = Random::new(32);
-    for [t, i, o] in SHAPES {
+    for &[t, i, o] in &SHAPES[SKIP_SHAPES..] {
         let (x, w, dy) = (random.matrix(t, i), random.matrix(i, o), random.matrix(t, o));
         for (name, recipe) in recipes().into_iter().filter(|(_, recipe)| *recipe != Recipe::Int8) {
             let (x_q, w_q) = (quantized(&x, true, false, recipe), quantized(&w, false, false, recipe));
@@ -245,7 +248,7 @@ fn gradients_are_near_the_unrounded_ones() {
 fn plain_is_near_the_kernels() {
     let mut random = Random::new(34);
     let (x, w, dy) = (random.matrix(20, 30), random.matrix(30, 40), random.matrix(20, 40));
-    let plain = |x: &Matrix| x.on(DType::F32, &Device::flex().autodiff());
+    let plain = |x: &Matrix| x.on(DType::F32, &device().autodiff());
     for (name, recipe) in recipes() {
         let close = |what: &str, plain, kernel, bound| {
             assert_close(&format!("{name:?} {what}"), &Matrix::of(plain), &Matrix::of(kernel), bound);

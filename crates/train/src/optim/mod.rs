@@ -11,17 +11,18 @@ mod spikes;
 mod state;
 
 pub use masks::PatternError;
-pub use offload::Sink;
+pub use offload::{OffloadError, Sink};
 pub use state::Moment;
 
 use adam::Adam;
 use burn::tensor::{DType, Device, Tensor};
 use masks::Masks;
 use mt_config::{Config, OptType};
+use mt_model::ops::elementwise::SumOfSquares;
 use mt_model::ops::{adamw, create, elementwise};
 use mt_model::{Params, Shard, burn_dtype};
 use muon::Muon;
-use offload::Copier;
+use offload::{Arriving, Copier};
 use spikes::Spikes;
 use tracing::info;
 
@@ -170,13 +171,16 @@ impl Optimizer {
     }
 
     /// Updates `params` in place by the gradients of the mean loss. `loss` is only looked at by `skip_step_on_spikes`.
+    ///
+    /// # Errors
+    /// [`OffloadError`]: a parameter didn't come to main memory; `params` and moments are incomplete then.
     pub fn update(
         &mut self,
         params: &mut Params,
         gradients: Rounded,
         learning_rate: f32,
         loss: f64,
-    ) -> Norms {
+    ) -> Result<Norms, OffloadError> {
         let Rounded { tensors: gradients, squares: grad_squares } = gradients;
         let raw_grad_norm = grad_squares.sqrt();
         // As optax: a norm that isn't a number isn't below the threshold, so it spreads to all gradients.
@@ -190,31 +194,33 @@ impl Optimizer {
         if skipped {
             let params: Vec<Tensor<2>> =
                 params.leaves().into_iter().map(|(_, param)| param.clone()).collect();
-            return Norms { raw_grad_norm, grad_norm, param_squares: squares(&params), skipped };
+            return Ok(Norms { raw_grad_norm, grad_norm, param_squares: squares(&params), skipped });
         }
         let step = Step { count: self.count, learning_rate: f64::from(learning_rate), grad_scale };
-        let mut param_squares = 0.0;
-        let mut leaves = self.leaves.iter_mut().zip(gradients);
-        let mut update = |param: &mut Tensor<2>| {
-            let (leaf, gradient) = leaves.next().expect("a leaf and a gradient per parameter");
-            param_squares += leaf.update(param, gradient, &step, &self.adam, &self.muon);
-        };
-        let params = params.leaves_mut().into_iter().map(|(_, param)| param);
-        match &self.copier {
-            None => params.for_each(update),
-            Some(copier) => {
-                let places: Vec<&mut Tensor<2>> = params.collect();
-                let (old, places): (Vec<_>, Vec<_>) =
-                    places.into_iter().map(|place| (take(place), place)).unzip();
-                let new = copier.convey(old, |mut param| {
-                    update(&mut param);
-                    param
-                });
-                places.into_iter().zip(new).for_each(|(place, param)| *place = param);
+        let mut squares = Vec::with_capacity(self.leaves.len());
+        let arriving = self.fetch(params)?;
+        let leaves = self.leaves.iter_mut().zip(gradients).zip(params.leaves_mut());
+        for ((leaf, gradient), (_, param)) in leaves {
+            let device = param.device();
+            let arriving = arriving.as_ref().filter(|_| leaf.rule != Rule::Frozen);
+            if let Some(arriving) = arriving {
+                *param = arriving.next()?;
+            }
+            squares.push(leaf.update(param, gradient, &step, &self.adam, &self.muon));
+            if arriving.is_some() {
+                *param = take(param).to_device(&device);
             }
         }
         self.count += 1;
-        Norms { raw_grad_norm, grad_norm, param_squares, skipped }
+        Ok(Norms { raw_grad_norm, grad_norm, param_squares: sum(squares), skipped })
+    }
+
+    /// Sends the parameters that are trained on their way to main memory, if that is where they are updated.
+    fn fetch(&self, params: &mut Params) -> Result<Option<Arriving>, OffloadError> {
+        let Some(copier) = &self.copier else { return Ok(None) };
+        let leaves = self.leaves.iter().zip(params.leaves_mut());
+        let trained = leaves.filter(|(leaf, _)| leaf.rule != Rule::Frozen).map(|(_, (_, param))| take(param));
+        copier.fetch(trained.collect()).map(Some)
     }
 }
 
@@ -236,7 +242,7 @@ impl Leaf {
         step: &Step,
         adam: &Adam,
         muon: &Muon,
-    ) -> f64 {
+    ) -> SumOfSquares {
         match (self.rule, &mut self.mu, &mut self.nu) {
             (Rule::Adam, Some(mu), Some(nu)) => {
                 let hyper = adam.hyper(step, self.decays, self.number, self.first);
@@ -270,9 +276,13 @@ fn take(tensor: &mut Tensor<2>) -> Tensor<2> {
     std::mem::replace(tensor, placeholder)
 }
 
-/// Sum of the squares of several tensors.
+/// Sum of the squares of several tensors. Waits for a GPU once.
 fn squares(tensors: &[Tensor<2>]) -> f64 {
-    tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).sum()
+    sum(tensors.iter().map(|tensor| elementwise::sum_of_squares(tensor.clone())).collect())
+}
+
+fn sum(squares: Vec<SumOfSquares>) -> f64 {
+    SumOfSquares::read_all(squares).into_iter().sum()
 }
 
 /// All tensors in the order of [`Params::leaves`], owned.

@@ -76,7 +76,7 @@ impl Muon {
 fn orthogonal(x: Tensor<2>, eps: f64) -> Tensor<2> {
     let [a, b, c] = COEFFICIENTS;
     let tall = x.dims()[1] < x.dims()[0];
-    let norm = elementwise::sum_of_squares(x.clone()).sqrt();
+    let norm = elementwise::sum_of_squares(x.clone()).read().sqrt();
     // The Gram matrix is made of the shorter side.
     let mut x = if tall { x.transpose() } else { x }.div_scalar(norm + eps);
     for _ in 0..STEPS {

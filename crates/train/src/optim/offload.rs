@@ -3,13 +3,15 @@
 //! Gradients leave the device while the backward pass goes on: a thread copies each layer's to main memory, and adds up those of
 //! micro batches, as the next layer's are computed. The update can't begin before all are there, since clipping needs
 //! their global norm. Then each parameter comes from the device, is updated beside its moments and goes back; while one is
-//! updated the next one is on its way down.
+//! updated the next one is on its way down. Frozen parameters stay where they are.
 //!
 //! The device holds no moments, and gradients of a few layers only. One thread copies for the whole run: each thread that
 //! touches a GPU gets a queue and a memory pool of its own there.
 
+use std::any::Any;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use burn::tensor::{Device, Tensor};
 use mt_model::scan::{GradSink, Gradients, HeadGradients};
@@ -17,14 +19,67 @@ use mt_model::{LayerParams, Params};
 
 /// What waits for the copying thread, beside what it copies: gradients of one layer, or one parameter.
 const IN_FLIGHT: usize = 1;
-const GONE: &str = "the copying thread ends with the optimizer, or by a panic that was reported";
 
-/// The thread that copies from the device to main memory.
-pub(super) struct Copier {
-    orders: SyncSender<Order>,
+/// The copying thread ended while it was needed.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "optimizer_memory_host_offload: the thread that copies gradients and parameters to main memory ended: {reason}"
+)]
+pub struct OffloadError {
+    /// What the device said to it.
+    pub reason: String,
 }
 
-enum Order {
+/// The thread that copies from the device to main memory.
+pub(super) struct Copier(Line);
+
+/// The way to the thread.
+#[derive(Clone)]
+struct Line {
+    orders: SyncSender<Order>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl Line {
+    fn send(&self, order: Order) -> Result<(), OffloadError> {
+        self.orders.send(order).map_err(|_| self.failure())
+    }
+
+    fn receive<T>(&self, answers: &Receiver<T>) -> Result<T, OffloadError> {
+        answers.recv().map_err(|_| self.failure())
+    }
+
+    /// Why nobody is there any more: the thread lives as long as a line to it, unless it panics.
+    fn failure(&self) -> OffloadError {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reason = match thread.map(JoinHandle::join) {
+            Some(Err(panic)) => message(&*panic),
+            _ => "as was reported before".to_owned(),
+        };
+        OffloadError { reason }
+    }
+}
+
+/// What a panic says.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it didn't say why").to_owned()
+}
+
+/// Tensors that come to main memory one by one.
+pub(super) struct Arriving {
+    line: Line,
+    tensors: Receiver<Tensor<2>>,
+}
+
+impl Arriving {
+    /// The next of those that were asked for.
+    pub(super) fn next(&self) -> Result<Tensor<2>, OffloadError> {
+        self.line.receive(&self.tensors)
+    }
+}
+
+pub(super) enum Order {
     /// Add gradients to those collected so far.
     Collect(Box<Part>),
     /// Hand over what was collected, and start anew.
@@ -35,7 +90,7 @@ enum Order {
 
 /// What a backward pass hands over at a time.
 #[expect(clippy::large_enum_variant, reason = "orders hold it in a box")]
-enum Part {
+pub(super) enum Part {
     Head(HeadGradients),
     Layer(usize, LayerParams<Tensor<2>>),
     Embedding(Tensor<2>),
@@ -44,22 +99,21 @@ enum Part {
 impl Copier {
     /// A thread that copies to `host`.
     pub(super) fn new(host: Device) -> Self {
-        let (orders, arriving) = sync_channel(IN_FLIGHT);
-        thread::spawn(move || copy(arriving, &host));
-        Self { orders }
+        Self::running(move |orders| copy(orders, &host))
     }
 
-    /// Calls `update` on each of `params` in turn, brought to main memory, and puts what it returns where the parameter came
-    /// from.
-    pub(super) fn convey(
-        &self,
-        params: Vec<Tensor<2>>,
-        mut update: impl FnMut(Tensor<2>) -> Tensor<2>,
-    ) -> Vec<Tensor<2>> {
-        let devices: Vec<Device> = params.iter().map(|param| param.device()).collect();
+    /// A thread that carries out orders.
+    pub(super) fn running(work: impl FnOnce(Receiver<Order>) + Send + 'static) -> Self {
+        let (orders, arriving) = sync_channel(IN_FLIGHT);
+        let thread = thread::spawn(move || work(arriving));
+        Self(Line { orders, thread: Arc::new(Mutex::new(Some(thread))) })
+    }
+
+    /// Has `tensors` brought to main memory, each while what came before it is worked on.
+    pub(super) fn fetch(&self, tensors: Vec<Tensor<2>>) -> Result<Arriving, OffloadError> {
         let (sender, arriving) = sync_channel(IN_FLIGHT);
-        self.orders.send(Order::Fetch(params, sender)).expect(GONE);
-        devices.iter().map(|device| update(arriving.recv().expect(GONE)).to_device(device)).collect()
+        self.0.send(Order::Fetch(tensors, sender))?;
+        Ok(Arriving { line: self.0.clone(), tensors: arriving })
     }
 }
 
@@ -104,7 +158,9 @@ pub enum Sink {
 
 /// Sends gradients to the copying thread; waits while others are in flight.
 pub struct HostSink {
-    orders: SyncSender<Order>,
+    line: Line,
+    /// Why gradients are missing: a backward pass doesn't ask.
+    failed: Option<OffloadError>,
 }
 
 impl Sink {
@@ -112,25 +168,30 @@ impl Sink {
     pub(super) fn new(copier: Option<&Copier>) -> Self {
         match copier {
             None => Self::Device(Box::default()),
-            Some(copier) => Self::Host(HostSink { orders: copier.orders.clone() }),
+            Some(copier) => Self::Host(HostSink { line: copier.0.clone(), failed: None }),
         }
     }
 
     /// The sums of all that came; none before a whole backward pass.
-    pub fn into_params(self) -> Option<Params> {
+    ///
+    /// # Errors
+    /// [`OffloadError`]: some of them didn't reach main memory.
+    pub fn into_params(self) -> Result<Option<Params>, OffloadError> {
         match self {
-            Self::Device(gradients) => gradients.into_params(),
-            Self::Host(HostSink { orders }) => {
+            Self::Device(gradients) => Ok(gradients.into_params()),
+            Self::Host(HostSink { failed: Some(error), .. }) => Err(error),
+            Self::Host(HostSink { line, failed: None }) => {
                 let (sender, answer) = sync_channel(1);
-                orders.send(Order::Finish(sender)).expect(GONE);
-                answer.recv().expect(GONE).into_params()
+                line.send(Order::Finish(sender))?;
+                Ok(line.receive(&answer)?.into_params())
             }
         }
     }
 
     fn take(&mut self, part: Part) {
         match (self, part) {
-            (Self::Host(sink), part) => sink.orders.send(Order::Collect(Box::new(part))).expect(GONE),
+            (Self::Host(HostSink { failed: Some(_), .. }), _) => {}
+            (Self::Host(sink), part) => sink.failed = sink.line.send(Order::Collect(Box::new(part))).err(),
             (Self::Device(gradients), Part::Head(head)) => gradients.head(head),
             (Self::Device(gradients), Part::Layer(i, layer)) => gradients.layer(i, layer),
             (Self::Device(gradients), Part::Embedding(embedding)) => gradients.embedding(embedding),

@@ -78,7 +78,7 @@ fn floats(tensor: &Tensor<2>) -> Vec<f32> {
 /// An update by the reference's first gradients times `factor`.
 fn update(optimizer: &mut Optimizer, params: &mut Params, factor: f32) -> Norms {
     let gradients = optimizer.rounded(tree(Some(0), factor));
-    optimizer.update(params, gradients, 0.1, 0.0)
+    optimizer.update(params, gradients, 0.1, 0.0).unwrap()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn updates_are_golden(host: Option<Device>) {
             let gradients = tree(Some(step), number("gradient_factors", step, 1.0) as f32);
             let rate = RATES[(optimizer.count() as usize).min(3)];
             let gradients = optimizer.rounded(gradients);
-            let norms = optimizer.update(&mut params, gradients, rate, number("losses", step, 0.0));
+            let norms = optimizer.update(&mut params, gradients, rate, number("losses", step, 0.0)).unwrap();
             let close = |ours: f64, key: &str| {
                 let theirs = expected[key].as_f64().unwrap();
                 assert!(
@@ -143,14 +143,17 @@ fn feed(sink: &mut dyn GradSink, gradients: Params) {
 fn gradients_collected_in_main_memory_are_the_same_sums() {
     let collected = |mut sink: Sink| {
         (0..3).for_each(|step| feed(&mut sink, tree(Some(step), 1.0)));
-        sink.into_params().unwrap()
+        sink.into_params().unwrap().unwrap()
     };
     let copier = Copier::new(Device::flex());
     let (here, there) = (collected(Sink::new(None)), collected(Sink::new(Some(&copier))));
     for ((path, here), (_, there)) in here.leaves().into_iter().zip(there.leaves()) {
         assert_eq!(floats(here), floats(there), "{path}");
     }
-    assert!(Sink::new(Some(&copier)).into_params().is_none(), "what was collected is handed over once");
+    assert!(
+        Sink::new(Some(&copier)).into_params().unwrap().is_none(),
+        "what was collected is handed over once"
+    );
 }
 
 #[test]
@@ -166,6 +169,44 @@ fn frozen_parameters_have_no_moments_and_stay_bitwise() {
         assert_eq!(optimizer.moment(Moment::Mu, &path).is_some(), trains, "{path}");
         assert_eq!(optimizer.moment(Moment::Nu, &path).is_some(), trains, "{path}");
     }
+}
+
+/// Frozen parameters aren't copied, and those that are find their moments.
+#[test]
+fn frozen_parameters_stay_where_they_are_when_the_others_move() {
+    let config = config(&[("trainable_parameters_mask", r#"["mlp", "logits"]"#.to_owned())]);
+    let run = |host: Option<Device>| {
+        let mut params = tree(None, 1.0);
+        let mut optimizer = Optimizer::with_host(&config, &params, Shard::WHOLE, host).unwrap();
+        let norms: Vec<Norms> = (0..3)
+            .map(|step| {
+                let gradients = optimizer.rounded(tree(Some(step), 1.0));
+                optimizer.update(&mut params, gradients, 0.1, 0.0).unwrap()
+            })
+            .collect();
+        (norms, params.leaves().into_iter().map(|(_, param)| floats(param)).collect::<Vec<_>>())
+    };
+    assert_eq!(run(None), run(Some(Device::flex())));
+}
+
+#[test]
+fn a_copying_thread_that_fails_ends_a_step_with_its_reason() {
+    let copier = Copier::running(|orders| {
+        drop(orders);
+        panic!("the device has no memory left");
+    });
+    let mut sink = Sink::new(Some(&copier));
+    feed(&mut sink, tree(Some(0), 1.0));
+    let error = sink.into_params().unwrap_err().to_string();
+    assert!(error.contains("optimizer_memory_host_offload") && error.contains("no memory left"), "{error}");
+
+    let mut params = tree(None, 1.0);
+    let mut optimizer =
+        Optimizer::with_host(&config(&[]), &params, Shard::WHOLE, Some(Device::flex())).unwrap();
+    optimizer.copier = Some(copier);
+    let gradients = optimizer.rounded(tree(Some(0), 1.0));
+    let error = optimizer.update(&mut params, gradients, 0.1, 0.0).unwrap_err().to_string();
+    assert!(error.contains("reported before"), "{error}");
 }
 
 #[test]

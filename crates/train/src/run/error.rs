@@ -13,7 +13,7 @@ use crate::checkpoint::CheckpointError;
 use crate::collective::CollectiveError;
 use crate::log::LogFileError;
 use crate::metrics::MetricsError;
-use crate::optim::PatternError;
+use crate::optim::{OffloadError, PatternError};
 use crate::profile::ProfileError;
 use crate::report::ReportError;
 
@@ -46,6 +46,8 @@ pub enum RunError {
     EvalBatch(BatchError),
     #[error("step {step}: {source}")]
     Step { step: u64, source: StepError },
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
     #[error(transparent)]
     Pattern(#[from] PatternError),
     #[error(transparent)]

@@ -5,7 +5,7 @@ use mt_model::batch::{BatchError, EPSILON, Rows};
 use mt_model::{BatchTensors, LossOutput, Model, Params};
 
 use crate::collective::{Collective, CollectiveError, Group};
-use crate::optim::Sink;
+use crate::optim::{OffloadError, Sink};
 use crate::shard::{Gathered, ReducingSink};
 
 /// Sums of the loss over a global batch (or over all batches of an evaluation).
@@ -64,6 +64,9 @@ pub enum StepError {
     /// Ranks can't go on together.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+    /// Gradients didn't reach main memory.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
 }
 
 /// The sums of the loss over this rank's rows of `batch`, the global batch, and the gradients of the mean over all ranks' rows, in
@@ -103,7 +106,7 @@ pub fn loss_and_gradients(
         );
         sums.add(&model.loss_and_gradients_of(&weights, &tensors, factor, &mut sink)?.into());
     }
-    let gradients = sink.into_params()?;
+    let gradients = sink.finish()?.map(Sink::into_params).transpose()?.flatten();
     Ok((sums, gradients.expect("there is at least one micro batch, and each gives every gradient")))
 }
 

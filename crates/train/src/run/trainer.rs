@@ -151,7 +151,7 @@ impl Trainer<'_> {
         let learning_rate = self.schedule.at(self.optimizer.count());
         let norms = {
             let _span = span(Kind::Optimizer, "optimizer.update");
-            self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss())
+            self.optimizer.update(&mut self.model.params, gradients, learning_rate, loss.loss())?
         };
         let seconds = clock.elapsed().as_secs_f64();
         let (param_squares, slowest) = totals::of_update(ranks, norms.param_squares, seconds)?;

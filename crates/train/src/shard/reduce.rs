@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use mt_model::ops::elementwise;
 use mt_model::profile::{Kind, span};
 use mt_model::scan::{GradSink, HeadGradients};
-use mt_model::{LayerParams, Params, Part, Shard};
+use mt_model::{LayerParams, Part, Shard};
 
 use super::shard_of;
 use crate::collective::{Collective, CollectiveError, Group, Operation, Pending};
@@ -63,15 +63,15 @@ impl<'a> ReducingSink<'a> {
         }
     }
 
-    /// The sums of all ranks and micro batches; none before all micro batches have passed.
+    /// What holds the sums of all ranks and micro batches; none before all micro batches have passed.
     ///
     /// # Errors
     /// The first [`CollectiveError`] that there was.
-    pub fn into_params(self) -> Result<Option<Params>, CollectiveError> {
+    pub fn finish(self) -> Result<Option<Sink>, CollectiveError> {
         match self.error {
             Some(error) => Err(error),
             None if self.passes > 0 => Ok(None),
-            None => Ok(self.collected.into_params()),
+            None => Ok(Some(self.collected)),
         }
     }
 

@@ -115,7 +115,7 @@ pub fn steps(config: &Config, plan: Plan, collective: &dyn Collective) -> Result
         let mut gradients = optimizer.rounded(gradients);
         let (loss, squares) = totals::of_gradients(collective, loss, gradients.squares)?;
         gradients.squares = squares;
-        let update = optimizer.update(&mut model.params, gradients, 1e-2, loss.loss());
+        let update = optimizer.update(&mut model.params, gradients, 1e-2, loss.loss())?;
         let (param_squares, _) = totals::of_update(collective, update.param_squares, 0.0)?;
         losses.push(loss.loss());
         norms.push([update.raw_grad_norm, param_squares.sqrt()]);

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Dither, Hyper, Updated};
+use crate::ops::elementwise::SumOfSquares;
 use crate::ops::engine::{BLOCK, Host, by_dtype};
 use crate::ops::real::Real;
 use crate::ops::reduce::squares;
@@ -53,6 +54,7 @@ pub(super) fn update(mut param: Host, grad: &Host, mut mu: Host, mut nu: Host, h
     let param_squares = by_dtype!(param.dtype(), P => by_dtype!(mu.dtype(), M => by_dtype!(nu.dtype(), N => {
         run::<P, M, N>(param.values_mut(), &grad, mu.values_mut(), nu.values_mut(), hyper)
     })));
+    let param_squares = SumOfSquares::known(param_squares);
     Updated { param: param.into_tensor(), mu: mu.into_tensor(), nu: nu.into_tensor(), param_squares }
 }
 

@@ -5,8 +5,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Hyper, Updated};
-use crate::ops::cube::reduce::{BLOCK, total};
+use crate::ops::cube::reduce::BLOCK;
 use crate::ops::cube::{UNITS, arg, cube_dim, element, empty, grid, len, owned, sum, tensor};
+use crate::ops::elementwise::SumOfSquares;
 
 pub(super) fn update(
     param: CubeTensor,
@@ -53,7 +54,7 @@ pub(super) fn update(
         dither.is_some(),
         [element(&param), element(grad), element(&mu), element(&nu)],
     );
-    let param_squares = total(squares);
+    let param_squares = SumOfSquares::of_blocks(squares);
     Updated { param: tensor(param), mu: tensor(mu), nu: tensor(nu), param_squares }
 }
 

@@ -21,6 +21,7 @@ mod plain;
 
 use burn::tensor::Tensor;
 
+use super::elementwise::SumOfSquares;
 use super::engine::{Placed, placed};
 use crate::profile::{Kind, span};
 
@@ -69,8 +70,8 @@ pub struct Updated {
     pub mu: Tensor<2>,
     /// Second moment, of its type.
     pub nu: Tensor<2>,
-    /// Sum of the squares of the new parameter, in float64: its part of the parameters' norm, free in the same pass.
-    pub param_squares: f64,
+    /// Sum of the squares of the new parameter: its part of the parameters' norm, free in the same pass.
+    pub param_squares: SumOfSquares,
 }
 
 /// One step. All tensors of one shape, each float32 or bfloat16; written in place when nobody else holds them.

@@ -6,6 +6,7 @@
 //! [`cubes`] hands out is contiguous by rows. All of them take [`UNITS`] units a cube, are bounds-checked by CubeCL, and use no
 //! atomics: sums run in an order that shapes decide.
 
+pub(crate) mod int8;
 pub(crate) mod reduce;
 
 use burn::backend::{BackendTensor, Cube, DispatchTensorKind, TensorMetadata};
@@ -70,6 +71,13 @@ pub(crate) fn tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D> {
 /// An uninitialised buffer on the device of `like`, contiguous: every element is the kernel's to write.
 pub(crate) fn empty<const D: usize>(shape: [usize; D], dtype: DType, like: &CubeTensor) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::new(shape), dtype)
+}
+
+/// Integers of main memory in a buffer beside `like`.
+pub(crate) fn upload(values: &[u32], like: &CubeTensor) -> CubeTensor {
+    let handle = like.client.create_from_slice(bytemuck::cast_slice(values));
+    let shape = Shape::new([values.len()]);
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, DType::U32)
 }
 
 /// Itself when nobody else holds its memory, a copy otherwise: what a kernel may write in place.

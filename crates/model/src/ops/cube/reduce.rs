@@ -56,8 +56,8 @@ pub(crate) fn column_sums_kernel<E: Float>(
     }
 }
 
-/// Sum of the squares of all elements: float32 within a block, float64 over the blocks, which the host adds in order.
-pub(crate) fn sum_of_squares(x: CubeTensor) -> f64 {
+/// Sums of the squares of every [`BLOCK`] elements, in float32.
+pub(crate) fn squares(x: CubeTensor) -> CubeTensor {
     let len = len(&x);
     let partials = empty([len.div_ceil(BLOCK)], DType::F32, &x);
     squares_kernel::launch(
@@ -69,12 +69,7 @@ pub(crate) fn sum_of_squares(x: CubeTensor) -> f64 {
         len,
         element(&x),
     );
-    total(partials)
-}
-
-/// The sum of float32 partial sums, in float64 and in their order. Waits for the GPU.
-pub(crate) fn total(partials: CubeTensor) -> f64 {
-    super::tensor::<1>(partials).to_data().iter::<f64>().sum()
+    partials
 }
 
 /// `partials[b] = sum over block b of x^2`: a cube per block of [`BLOCK`] elements.

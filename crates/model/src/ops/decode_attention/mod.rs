@@ -15,10 +15,12 @@
 //! x'    = q scale / 127.5             with the scale rounded to bfloat16
 //! ```
 //! in x's type: of bfloat16 vectors the quotient and the product are bfloat16, too.
-//! The CPU's kernel reads the stored values as they are: a score is `(q . q_k) scale_k / 127.5`, and the value's scale goes into
+//! The kernels read the stored values as they are: a score is `(q . q_k) scale_k / 127.5`, and the value's scale goes into
 //! its weight, so no float copy of the cache is ever made.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
 mod kernels;
 mod plain;
 mod quantize;
@@ -28,7 +30,7 @@ use burn::tensor::{DType, Device, Tensor};
 use mt_config::KvQuantAxis;
 
 use super::attention::Spec;
-use super::engine::hosts;
+use super::engine::{Placed, hosts, placed};
 use crate::profile::{Kind, span};
 
 pub use quantize::{Quantized, quantize};
@@ -85,6 +87,8 @@ pub struct Cache {
 #[derive(Debug)]
 enum Stored {
     Host(cpu::Cache),
+    #[cfg(feature = "gpu")]
+    Cube(Box<cube::Cache>),
     Device(Box<plain::Cache>),
 }
 
@@ -92,9 +96,11 @@ impl Cache {
     /// A cache without tokens.
     pub fn new(shape: Shape, storage: Storage, device: &Device) -> Self {
         // Devices compare equal with and without autodiff, tensors tell.
-        let stored = match hosts([Tensor::zeros([1, 1], (device, DType::F32))]) {
-            Ok(_) => Stored::Host(cpu::Cache::new(shape, storage)),
-            Err(_) => Stored::Device(Box::new(plain::Cache::new(shape, storage, device))),
+        let stored = match placed([Tensor::zeros([1, 1], (device, DType::F32))]) {
+            Placed::Host(_) => Stored::Host(cpu::Cache::new(shape, storage)),
+            #[cfg(feature = "gpu")]
+            Placed::Cube([like]) => Stored::Cube(Box::new(cube::Cache::new(shape, storage, &like))),
+            Placed::Other(_) => Stored::Device(Box::new(plain::Cache::new(shape, storage, device))),
         };
         Self { shape, stored }
     }
@@ -103,6 +109,8 @@ impl Cache {
     pub fn bytes(&self) -> usize {
         match &self.stored {
             Stored::Host(cache) => cache.bytes(),
+            #[cfg(feature = "gpu")]
+            Stored::Cube(cache) => cache.bytes(),
             Stored::Device(cache) => cache.bytes(),
         }
     }
@@ -122,6 +130,13 @@ impl Cache {
         );
         match &mut self.stored {
             Stored::Host(cache) => match hosts([k, v]) {
+                Ok([k, v]) => cache.write(&k, &v, slots),
+                Err(_) => panic!("keys and values live where the cache does"),
+            },
+            #[cfg(feature = "gpu")]
+            Stored::Cube(_) if slots.is_empty() => {}
+            #[cfg(feature = "gpu")]
+            Stored::Cube(cache) => match super::cube::cubes([k, v]) {
                 Ok([k, v]) => cache.write(&k, &v, slots),
                 Err(_) => panic!("keys and values live where the cache does"),
             },
@@ -145,6 +160,13 @@ impl Cache {
         match &self.stored {
             Stored::Host(cache) => match hosts([q]) {
                 Ok([q]) => cache.attend(&q, slots, spec).into_tensor(),
+                Err(_) => panic!("queries live where the cache does"),
+            },
+            #[cfg(feature = "gpu")]
+            Stored::Cube(_) if slots.is_empty() => q,
+            #[cfg(feature = "gpu")]
+            Stored::Cube(cache) => match super::cube::cubes([q]) {
+                Ok([q]) => super::cube::tensor(cache.attend(&q, slots, spec)),
                 Err(_) => panic!("queries live where the cache does"),
             },
             Stored::Device(cache) => cache.attend(q, slots, spec),

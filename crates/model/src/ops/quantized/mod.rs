@@ -23,13 +23,17 @@
 //! an int32 sum is when it is rescaled. fp8 is thus emulated, bit for bit in its operands, at bfloat16's speed.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
 mod float8;
 mod plain;
 
 use burn::tensor::Tensor;
 use mt_config::Quantization;
 
-use super::engine::hosts;
+#[cfg(feature = "gpu")]
+use super::cube::tensor;
+use super::engine::{Placed, placed};
 use crate::profile::{Kind, span};
 
 pub use float8::Format;
@@ -82,18 +86,26 @@ enum Along {
 /// `x: [T, I]`, `w: [I, O]` -> `[T, O]` of x's type. The kernel is rounded to x's type first.
 pub fn forward(x: Tensor<2>, w: Tensor<2>, recipe: Recipe) -> Tensor<2> {
     let _span = span(Kind::Matmul, "quantized.forward").work(work(&x, &w), 0);
-    match hosts([x, w]) {
-        Ok([x, w]) => cpu::forward(&x, &w, recipe).into_tensor(),
-        Err([x, w]) => plain::forward(x, w, recipe),
+    match placed([x, w]) {
+        Placed::Host([x, w]) => cpu::forward(&x, &w, recipe).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, w]) if recipe == Recipe::Int8 => tensor(cube::forward(&x, &w)),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, w]) => plain::forward(tensor(x), tensor(w), recipe),
+        Placed::Other([x, w]) => plain::forward(x, w, recipe),
     }
 }
 
 /// Gradient of the input. `dy: [T, O]`, `w: [I, O]` -> `[T, I]` of dy's type.
 pub fn backward_input(dy: Tensor<2>, w: Tensor<2>, recipe: Recipe) -> Tensor<2> {
     let _span = span(Kind::Matmul, "quantized.backward_input").work(work(&dy, &w), 0);
-    match hosts([dy, w]) {
-        Ok([dy, w]) => cpu::backward_input(&dy, &w, recipe).into_tensor(),
-        Err([dy, w]) => plain::backward_input(dy, w, recipe),
+    match placed([dy, w]) {
+        Placed::Host([dy, w]) => cpu::backward_input(&dy, &w, recipe).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([dy, w]) if recipe == Recipe::Int8 => tensor(cube::backward_input(&dy, &w)),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([dy, w]) => plain::backward_input(tensor(dy), tensor(w), recipe),
+        Placed::Other([dy, w]) => plain::backward_input(dy, w, recipe),
     }
 }
 
@@ -101,9 +113,13 @@ pub fn backward_input(dy: Tensor<2>, w: Tensor<2>, recipe: Recipe) -> Tensor<2> 
 pub fn backward_weight(x: Tensor<2>, dy: Tensor<2>, recipe: Recipe) -> Tensor<2> {
     let _span = span(Kind::Matmul, "quantized.backward_weight")
         .work(2 * x.dims()[1] * dy.dims()[0] * dy.dims()[1], 0);
-    match hosts([x, dy]) {
-        Ok([x, dy]) => cpu::backward_weight(&x, &dy, recipe).into_tensor(),
-        Err([x, dy]) => plain::backward_weight(x, dy, recipe),
+    match placed([x, dy]) {
+        Placed::Host([x, dy]) => cpu::backward_weight(&x, &dy, recipe).into_tensor(),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, dy]) if recipe == Recipe::Int8 => tensor(cube::backward_weight(&x, &dy)),
+        #[cfg(feature = "gpu")]
+        Placed::Cube([x, dy]) => plain::backward_weight(tensor(x), tensor(dy), recipe),
+        Placed::Other([x, dy]) => plain::backward_weight(x, dy, recipe),
     }
 }
 

@@ -7,12 +7,12 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex};
 
-use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::super::layout::{Layout, first_visible};
 use super::mask::ENTRY;
+use crate::ops::cube::upload;
 
 /// What the tables depend on beside the layout.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,13 +72,6 @@ pub(super) fn tables(layout: &Layout, key: &Key, like: &CubeTensor) -> Arc<Table
     });
     cache.push((key.clone(), tables.clone()));
     tables
-}
-
-/// Integers of main memory in a buffer beside `like`.
-fn upload(values: &[u32], like: &CubeTensor) -> CubeTensor {
-    let handle = like.client.create_from_slice(bytemuck::cast_slice(values));
-    let shape = Shape::new([values.len()]);
-    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, DType::U32)
 }
 
 /// `[document, its length, first query, first key that this query sees]` per block of `rows` queries.
