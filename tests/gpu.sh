@@ -18,4 +18,5 @@ tests/amd/link.sh
 rm -rf target/amd/generated
 tests/amd/link.sh cargo test --workspace --features mt-train/rocm --lib hip_text
 python3 tests/amd/compile.py
+python3 tests/amd/run_on_host.py
 DOCS_RS=1 cargo clippy --release --workspace --all-targets --features mt-train/rocm -- -D warnings

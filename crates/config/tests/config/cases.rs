@@ -198,7 +198,10 @@ fn variables_set_keys() {
         env(&[("MT_GEMM", "burn")], Value("gemm", "burn")),
         env(&[("M_GEMM", "burn")], Value("gemm", "burn")),
         env(&[], Value("gemm", "hipblaslt")),
-        env(&[("MT_GEMM", "cublas")], Error(&["environment variable MT_GEMM", "hipblaslt, burn", "`cublas`"])),
+        env(
+            &[("MT_GEMM", "cublas")],
+            Error(&["environment variable MT_GEMM", "hipblaslt, burn", "`cublas`"]),
+        ),
     ]);
 }
 

@@ -142,7 +142,9 @@ mod hip {
     #[test]
     fn hip_text() {
         let sizes = [("elements", 100_000), ("ceil(elements/16384)", 7)];
-        for (types, dither) in [([F32; 4], false), ([F32, F32, BF16, BF16], false), ([BF16, F32, F32, F32], true)] {
+        for (types, dither) in
+            [([F32; 4], false), ([F32, F32, BF16, BF16], false), ([BF16, F32, F32, F32], true)]
+        {
             let [param, grad, mu, nu] = types;
             Kernel::new(if dither { "adamw_dithered" } else { "adamw" }, &types, sizes)
                 .buffer("param", param, "elements")
@@ -181,7 +183,19 @@ mod hip {
                         grad_scale: (),
                     };
                     update_kernel::UpdateKernel::new(
-                        k, p, t, b(), b(), b(), b(), b(), step, (), (), dither, types,
+                        k,
+                        p,
+                        t,
+                        b(),
+                        b(),
+                        b(),
+                        b(),
+                        b(),
+                        step,
+                        (),
+                        (),
+                        dither,
+                        types,
                     )
                 });
         }

@@ -270,7 +270,8 @@ mod hip {
     fn hip_text() {
         let sizes = [("rows", 20), ("tokens", 64), ("vocab", 1000)];
         for (e, capped) in [(BF16, false), (BF16, true), (F32, false), (F32, true)] {
-            let name = |kernel: &str| format!("cross_entropy_{kernel}{}", if capped { "_capped" } else { "" });
+            let name =
+                |kernel: &str| format!("cross_entropy_{kernel}{}", if capped { "_capped" } else { "" });
             Kernel::new(&name("logits"), &[e], sizes)
                 .buffer("products", e, "rows, vocab")
                 .buffer("logits", F32, "rows, vocab")
@@ -295,11 +296,29 @@ mod hip {
                     .scalar("nan", f32::NAN)
                     .cubes("rows")
                     .write(|k, p, t, b| {
-                        let loss =
-                            LossCompilationArg { factor: (), z_loss_multiplier: (), scale: (), cap: (), nan: () };
+                        let loss = LossCompilationArg {
+                            factor: (),
+                            z_loss_multiplier: (),
+                            scale: (),
+                            cap: (),
+                            nan: (),
+                        };
                         let types = [e, I32, F32];
                         softmax_kernel::SoftmaxKernel::new(
-                            k, p, t, b(), b(), b(), b(), (), (), (), loss, capped, gradient, types,
+                            k,
+                            p,
+                            t,
+                            b(),
+                            b(),
+                            b(),
+                            b(),
+                            (),
+                            (),
+                            (),
+                            loss,
+                            capped,
+                            gradient,
+                            types,
                         )
                     });
             }

@@ -12,8 +12,8 @@ use cubecl::ir::amd::GfxArch;
 use cubecl::ir::features::{Features, Plane};
 use cubecl::ir::metadata::Info;
 use cubecl::ir::{
-    DeviceIdentity, DeviceProperties, ElemType, FloatKind, HardwareProperties, IntKind, MemoryDeviceProperties,
-    TargetProperties, UIntKind, VectorSize,
+    DeviceIdentity, DeviceProperties, ElemType, FloatKind, HardwareProperties, IntKind,
+    MemoryDeviceProperties, TargetProperties, UIntKind, VectorSize,
 };
 use cubecl::prelude::*;
 use cubecl::{Compiler, InfoBuilder, ScalarArgType};
@@ -115,7 +115,11 @@ impl Kernel {
             size.or_else(|| name.parse().ok()).unwrap_or_else(|| panic!("{}: {name} is no size", self.name))
         };
         // A name may have a product in it.
-        if self.sizes.iter().any(|(size, _)| *size == axis) { factor(axis) } else { axis.split('*').map(factor).product() }
+        if self.sizes.iter().any(|(size, _)| *size == axis) {
+            factor(axis)
+        } else {
+            axis.split('*').map(factor).product()
+        }
     }
 
     /// Writes text and description for each architecture. `kernel` is given what a kernel's `new` begins with, and a function
@@ -154,7 +158,9 @@ impl Kernel {
                 argument["direction"] = direction.into();
             }
             if !words.is_empty() {
-                arguments.push(json!({"name": "info", "direction": "in", "dtype": "struct", "layout": "see info"}));
+                arguments.push(
+                    json!({"name": "info", "direction": "in", "dtype": "struct", "layout": "see info"}),
+                );
             }
             let cube = cube_dim();
             let description = json!({
@@ -176,8 +182,10 @@ impl Kernel {
             });
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/amd/generated").join(name);
             fs::create_dir_all(&folder).expect("target is writable");
-            let description = serde_json::to_string_pretty(&description).expect("JSON of strings and numbers");
-            fs::write(folder.join(format!("{}.hip", self.name)), &compiled.source).expect("target is writable");
+            let description =
+                serde_json::to_string_pretty(&description).expect("JSON of strings and numbers");
+            fs::write(folder.join(format!("{}.hip", self.name)), &compiled.source)
+                .expect("target is writable");
             fs::write(folder.join(format!("{}.json", self.name)), description).expect("target is writable");
         }
     }

@@ -192,7 +192,9 @@ mod hip {
                 .size("rows")
                 .size("cols")
                 .cubes("rows")
-                .write(|k, p, t, b| forward_kernel::ForwardKernel::new(k, p, t, b(), b(), b(), (), (), (), types));
+                .write(|k, p, t, b| {
+                    forward_kernel::ForwardKernel::new(k, p, t, b(), b(), b(), (), (), (), types)
+                });
             Kernel::new("rms_norm_backward", &types, sizes)
                 .buffer("x", e, "rows, cols")
                 .buffer("scale", s, "cols")

@@ -81,7 +81,8 @@ mod hip {
 
     #[test]
     fn hip_text() {
-        let sizes = [("tokens", 50), ("heads", 8), ("head_dim", 128), ("max_position", 2048), ("head_dim/2", 64)];
+        let sizes =
+            [("tokens", 50), ("heads", 8), ("head_dim", 128), ("max_position", 2048), ("head_dim/2", 64)];
         for (e, interleaved) in [(BF16, false), (BF16, true), (F32, false), (F32, true)] {
             let name = if interleaved { "rope_interleaved" } else { "rope_halves" };
             Kernel::new(name, &[e], sizes)
@@ -98,7 +99,20 @@ mod hip {
                 .write(|k, p, t, b| {
                     let types = [e, I32];
                     rotate_kernel::RotateKernel::new(
-                        k, p, t, b(), b(), b(), b(), (), (), (), (), (), interleaved, types,
+                        k,
+                        p,
+                        t,
+                        b(),
+                        b(),
+                        b(),
+                        b(),
+                        (),
+                        (),
+                        (),
+                        (),
+                        (),
+                        interleaved,
+                        types,
                     )
                 });
         }

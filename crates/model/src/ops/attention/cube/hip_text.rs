@@ -16,7 +16,14 @@ fn variants(head_dim: usize) -> Vec<(String, bool, bool)> {
 /// A batch of documents of 150 and 50 tokens.
 fn kernel(name: &str, element: cubecl::ir::ElemType, head_dim: usize, rows: usize) -> Kernel {
     let blocks = 150usize.div_ceil(rows) + 50usize.div_ceil(rows);
-    let sizes = [("tokens", 200), ("heads", 8), ("kv_heads", 2), ("head_dim", head_dim), ("blocks", blocks), ("ceil(tokens*heads/16)", 100)];
+    let sizes = [
+        ("tokens", 200),
+        ("heads", 8),
+        ("kv_heads", 2),
+        ("head_dim", head_dim),
+        ("blocks", blocks),
+        ("ceil(tokens*heads/16)", 100),
+    ];
     Kernel::new(name, &[element], sizes)
 }
 
@@ -38,7 +45,9 @@ fn hip_text() {
             .buffer("delta", F32, "tokens, heads")
             .size("tokens*heads")
             .cubes("ceil(tokens*heads/16)")
-            .write(|k, p, t, b| backward::delta_kernel::DeltaKernel::new(k, p, t, b(), b(), b(), (), head_dim, e));
+            .write(|k, p, t, b| {
+                backward::delta_kernel::DeltaKernel::new(k, p, t, b(), b(), b(), (), head_dim, e)
+            });
         for (name, capped, windowed) in variants(head_dim) {
             let options = |tile| Options { tile, capped, windowed };
             let forward = kernel(&format!("attention_forward_{name}"), e, head_dim, tiles.queries.rows)
@@ -52,7 +61,23 @@ fn hip_text() {
             scalars(forward, capped, windowed).cubes("blocks*heads").write(|k, p, t, b| {
                 let options = options(tiles.queries);
                 forward::forward_kernel::ForwardKernel::new(
-                    k, p, t, b(), b(), b(), b(), b(), b(), b(), (), (), (), (), (), options, e,
+                    k,
+                    p,
+                    t,
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    (),
+                    (),
+                    (),
+                    (),
+                    (),
+                    options,
+                    e,
                 )
             });
             let dq = kernel(&format!("attention_dq_{name}"), e, head_dim, tiles.queries.rows)
@@ -68,7 +93,25 @@ fn hip_text() {
             scalars(dq, capped, windowed).cubes("blocks*heads").write(|k, p, t, b| {
                 let options = options(tiles.queries);
                 backward::dq_kernel::DqKernel::new(
-                    k, p, t, b(), b(), b(), b(), b(), b(), b(), b(), b(), (), (), (), (), (), options, e,
+                    k,
+                    p,
+                    t,
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    (),
+                    (),
+                    (),
+                    (),
+                    (),
+                    options,
+                    e,
                 )
             });
             let dkv = kernel(&format!("attention_dkv_{name}"), e, head_dim, tiles.keys.rows)
@@ -85,7 +128,26 @@ fn hip_text() {
             scalars(dkv, capped, windowed).cubes("blocks*kv_heads").write(|k, p, t, b| {
                 let options = options(tiles.keys);
                 backward::dkv_kernel::DkvKernel::new(
-                    k, p, t, b(), b(), b(), b(), b(), b(), b(), b(), b(), b(), (), (), (), (), (), options, e,
+                    k,
+                    p,
+                    t,
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    b(),
+                    (),
+                    (),
+                    (),
+                    (),
+                    (),
+                    options,
+                    e,
                 )
             });
         }
