@@ -18,6 +18,7 @@ typedef long long int64;
 #define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
 #define __constant__ __attribute__((constant))
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #define MT_DEVICE static inline __attribute__((device, always_inline))
 
@@ -76,3 +77,4 @@ MT_DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
 MT_DEVICE float rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 MT_DEVICE float exp(float x) { return __builtin_expf(x); }
 MT_DEVICE float log(float x) { return __builtin_logf(x); }
+MT_DEVICE float fabs(float x) { return __builtin_fabsf(x); }

@@ -59,6 +59,9 @@ fn unquoted(text: &str) -> &str {
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
 }
 
+/// The variable that sets `gemm`, as docs/rocm.md calls it; `M_GEMM` does as well.
+const GEMM: &str = "MT_GEMM";
+
 /// The environment's layer: `M_STEPS` sets `steps`. Variables that name no key are ignored, near misses noted.
 pub(crate) fn environment(
     variables: &BTreeMap<String, String>,
@@ -67,8 +70,11 @@ pub(crate) fn environment(
 ) -> Layer {
     let mut entries = Vec::new();
     for (variable, text) in variables {
-        let Some(upper) = variable.strip_prefix("M_").filter(|name| !name.chars().any(char::is_lowercase))
-        else {
+        let upper = match variable.as_str() {
+            GEMM => Some("GEMM"),
+            _ => variable.strip_prefix("M_"),
+        };
+        let Some(upper) = upper.filter(|name| !name.chars().any(char::is_lowercase)) else {
             continue;
         };
         let place = Place::Environment(variable.clone());

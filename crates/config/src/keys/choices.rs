@@ -362,6 +362,16 @@ choice! {
 }
 
 choice! {
+    /// Who computes matrix products on AMD GPUs (`gemm`).
+    pub enum Gemm {
+        /// hipBLASLt where it's installed and agrees with burn, else burn.
+        HipBlasLt = "hipblaslt",
+        /// burn's kernels.
+        Burn = "burn",
+    }
+}
+
+choice! {
     /// Severity from which a sink takes log lines (Primus's sink levels).
     pub enum LogLevel {
         /// Everything.

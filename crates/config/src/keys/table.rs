@@ -272,6 +272,7 @@ key_table! {
     stderr_sink_level: LogLevel = "INFO", "Level of the log on stderr.";
 }
 "mt-train" {
+    gemm: Gemm = "hipblaslt", "Matrix products on AMD GPUs: hipblaslt, used where it is installed and agrees with burn, or burn. Variable: MT_GEMM.";
     decode_sampling_seed: u64 = "0", "Seed of sampled decoding.";
     stochastic_rounding: bool = "false", "AdamW and adam_pax round updated bfloat16 weights up or down at random, in proportion.";
     tied_head_in_bf16: bool = "true", "With logits_via_embedding: the head is the embedding rounded to bfloat16, as in MaxText; false keeps it in the compute dtype, as Hugging Face does.";

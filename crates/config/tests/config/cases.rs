@@ -195,6 +195,13 @@ fn variables_set_keys() {
         ),
         env(&[("M_FOO", "1"), ("M_4", "2"), ("M_", "3"), ("m_steps", "4")], Value("steps", "150001")),
         env(&[("JOBSET_NAME", "job")], Value("run_name", "job")),
+        env(&[("MT_GEMM", "burn")], Value("gemm", "burn")),
+        env(&[("M_GEMM", "burn")], Value("gemm", "burn")),
+        env(&[], Value("gemm", "hipblaslt")),
+        env(
+            &[("MT_GEMM", "cublas")],
+            Error(&["environment variable MT_GEMM", "hipblaslt, burn", "`cublas`"]),
+        ),
     ]);
 }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use mt_data::DataError;
 use mt_model::batch::BatchError;
 use mt_model::device::DeviceError;
-use mt_model::ops::linear::GemmError;
 
 use super::folder::FolderError;
 use super::gradients::StepError;
@@ -36,8 +35,6 @@ pub enum RunError {
     Collective(#[from] CollectiveError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error(transparent)]
-    Gemm(#[from] GemmError),
     #[error("training data: {0}")]
     Data(#[from] DataError),
     #[error("evaluation data: {0}")]

@@ -60,9 +60,7 @@ pub fn run(config: &Config, world: &World) -> Result<Summary, RunError> {
 
     let device = device::choose(config.hardware, world.place().local_rank)?;
     info!("{}", device.reason);
-    // Not a key: numbers don't depend on it beyond rounding, and no other trainer's files know it.
-    let gemm = std::env::var("MT_GEMM").ok();
-    if let Some(line) = linear::choose_gemm(gemm.as_deref(), &device.device)? {
+    if let Some(line) = linear::choose_gemm(config.gemm, &device.device) {
         info!("{line}");
     }
     let degrees = config.mesh();

@@ -136,3 +136,72 @@ fn noise(seed_low: u32, seed_high: u32, index: u32) -> u32 {
     x = (x ^ (x >> 15)) * 0x846c_a68b;
     (x ^ (x >> 16)) & 0xffff
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let sizes = [("elements", 100_000), ("ceil(elements/16384)", 7)];
+        for (types, dither) in
+            [([F32; 4], false), ([F32, F32, BF16, BF16], false), ([BF16, F32, F32, F32], true)]
+        {
+            let [param, grad, mu, nu] = types;
+            Kernel::new(if dither { "adamw_dithered" } else { "adamw" }, &types, sizes)
+                .buffer("param", param, "elements")
+                .buffer("grad", grad, "elements")
+                .buffer("mu", mu, "elements")
+                .buffer("nu", nu, "elements")
+                .buffer("squares", F32, "ceil(elements/16384)")
+                .scalar("learning_rate", 3e-4f32)
+                .scalar("b1", 0.9f32)
+                .scalar("b2", 0.95f32)
+                .scalar("rest1", 0.1f32)
+                .scalar("rest2", 0.05f32)
+                .scalar("of_mu", 10.0f32)
+                .scalar("of_grad", 0.0f32)
+                .scalar("correction2", 20.0f32)
+                .scalar("eps", 1e-8f32)
+                .scalar("eps_root", 0.0f32)
+                .scalar("weight_decay", 0.1f32)
+                .scalar("grad_scale", 1.0f32)
+                .scalar("seed_low", 7u32)
+                .scalar("seed_high", 1u32)
+                .cubes("ceil(elements/16384)")
+                .write(|k, p, t, b| {
+                    let step = StepCompilationArg {
+                        learning_rate: (),
+                        b1: (),
+                        b2: (),
+                        rest1: (),
+                        rest2: (),
+                        of_mu: (),
+                        of_grad: (),
+                        correction2: (),
+                        eps: (),
+                        eps_root: (),
+                        weight_decay: (),
+                        grad_scale: (),
+                    };
+                    update_kernel::UpdateKernel::new(
+                        k,
+                        p,
+                        t,
+                        b(),
+                        b(),
+                        b(),
+                        b(),
+                        b(),
+                        step,
+                        (),
+                        (),
+                        dither,
+                        types,
+                    )
+                });
+        }
+    }
+}

@@ -259,3 +259,69 @@ fn finished(product: f32, scale: f32, cap: f32, #[comptime] capped: bool) -> f32
     let a = product * scale;
     if capped { cap * tanh(a / cap) } else { a }
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, I32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let sizes = [("rows", 20), ("tokens", 64), ("vocab", 1000)];
+        for (e, capped) in [(BF16, false), (BF16, true), (F32, false), (F32, true)] {
+            let name =
+                |kernel: &str| format!("cross_entropy_{kernel}{}", if capped { "_capped" } else { "" });
+            Kernel::new(&name("logits"), &[e], sizes)
+                .buffer("products", e, "rows, vocab")
+                .buffer("logits", F32, "rows, vocab")
+                .scalar("scale", 1.0f32)
+                .scalar("cap", 30.0f32)
+                .units("rows*vocab")
+                .write(|k, p, t, b| finish_kernel::FinishKernel::new(k, p, t, b(), b(), (), (), capped, e));
+            for gradient in [false, true] {
+                let name = name(if gradient { "backward" } else { "forward" });
+                Kernel::new(&name, &[e], sizes)
+                    .buffer("products", e, "rows, vocab")
+                    .buffer("targets", I32, "tokens")
+                    .buffer("weights", F32, "tokens")
+                    .buffer("losses", F32, "2, tokens")
+                    .named_size("first_token", 40)
+                    .size("rows")
+                    .size("vocab")
+                    .scalar("factor", 0.015625f32)
+                    .scalar("z_loss_multiplier", 1e-4f32)
+                    .scalar("scale", 1.0f32)
+                    .scalar("cap", 30.0f32)
+                    .scalar("nan", f32::NAN)
+                    .cubes("rows")
+                    .write(|k, p, t, b| {
+                        let loss = LossCompilationArg {
+                            factor: (),
+                            z_loss_multiplier: (),
+                            scale: (),
+                            cap: (),
+                            nan: (),
+                        };
+                        let types = [e, I32, F32];
+                        softmax_kernel::SoftmaxKernel::new(
+                            k,
+                            p,
+                            t,
+                            b(),
+                            b(),
+                            b(),
+                            b(),
+                            (),
+                            (),
+                            (),
+                            loss,
+                            capped,
+                            gradient,
+                            types,
+                        )
+                    });
+            }
+        }
+    }
+}

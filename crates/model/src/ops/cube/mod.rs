@@ -6,6 +6,8 @@
 //! [`cubes`] hands out is contiguous by rows. All of them take [`UNITS`] units a cube, are bounds-checked by CubeCL, and use no
 //! atomics: sums run in an order that shapes decide.
 
+#[cfg(all(test, feature = "rocm"))]
+pub(crate) mod hip_text;
 pub(crate) mod int8;
 pub(crate) mod reduce;
 

@@ -94,3 +94,30 @@ pub(crate) fn squares_kernel<E: Float>(
         partials[CUBE_POS] = block;
     }
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        for e in [BF16, F32] {
+            let sizes = [("rows", 100), ("cols", 1000), ("ceil(rows/64)", 2), ("ceil(cols/256)", 4)];
+            Kernel::new("column_sums", &[e], sizes)
+                .buffer("x", e, "rows, cols")
+                .buffer("sums", F32, "ceil(rows/64), cols")
+                .size("rows")
+                .size("cols")
+                .cubes("ceil(rows/64)*ceil(cols/256)")
+                .write(|k, p, t, b| column_sums_kernel::ColumnSumsKernel::new(k, p, t, b(), b(), (), (), e));
+            Kernel::new("sum_of_squares", &[e], [("len", 100_000), ("ceil(len/16384)", 7)])
+                .buffer("x", e, "len")
+                .buffer("partials", F32, "ceil(len/16384)")
+                .size("len")
+                .cubes("ceil(len/16384)")
+                .write(|k, p, t, b| squares_kernel::SquaresKernel::new(k, p, t, b(), b(), (), e));
+        }
+    }
+}

@@ -104,3 +104,38 @@ pub(crate) fn add_rows_kernel<E: Float, I: Int>(
         }
     }
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, I32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let sizes = [("tokens", 50), ("vocab", 1000), ("cols", 512)];
+        for e in [BF16, F32] {
+            Kernel::new("embedding_forward", &[e], sizes)
+                .buffer("ids", I32, "tokens")
+                .buffer("table", e, "vocab, cols")
+                .buffer("y", e, "tokens, cols")
+                .size("vocab")
+                .size("cols")
+                .scalar("nan", f32::NAN)
+                .units("tokens*cols")
+                .write(|k, p, t, b| {
+                    lookup_kernel::LookupKernel::new(k, p, t, b(), b(), b(), (), (), (), [e, I32])
+                });
+            Kernel::new("embedding_backward", &[e], sizes)
+                .buffer("ids", I32, "tokens")
+                .buffer("dy", e, "tokens, cols")
+                .buffer("table", F32, "vocab, cols")
+                .size("vocab")
+                .size("cols")
+                .cubes("tokens")
+                .write(|k, p, t, b| {
+                    add_rows_kernel::AddRowsKernel::new(k, p, t, b(), b(), b(), (), (), [e, I32])
+                });
+        }
+    }
+}

@@ -128,3 +128,35 @@ fn relu(x: f32) -> f32 {
 fn step(x: f32) -> f32 {
     if x <= 0.0 { f32::new(0.0) } else { f32::new(1.0) }
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let acts = [Activation::Silu, Activation::Gelu, Activation::Relu, Activation::Linear];
+        for (e, act) in [BF16, F32].into_iter().flat_map(|e| acts.map(|act| (e, act))) {
+            let name = |pass: &str| format!("glu_{pass}_{act:?}").to_lowercase();
+            let sizes = [("tokens", 50), ("features", 1000)];
+            Kernel::new(&name("forward"), &[e], sizes)
+                .buffer("gate", e, "tokens, features")
+                .buffer("up", e, "tokens, features")
+                .buffer("h", e, "tokens, features")
+                .units("tokens*features")
+                .write(|k, p, t, b| forward_kernel::ForwardKernel::new(k, p, t, b(), b(), b(), act, [e; 2]));
+            Kernel::new(&name("backward"), &[e], sizes)
+                .buffer("gate", e, "tokens, features")
+                .buffer("up", e, "tokens, features")
+                .buffer("dh", e, "tokens, features")
+                .buffer("dgate", e, "tokens, features")
+                .buffer("dup", e, "tokens, features")
+                .units("tokens*features")
+                .write(|k, p, t, b| {
+                    backward_kernel::BackwardKernel::new(k, p, t, b(), b(), b(), b(), b(), act, [e; 3])
+                });
+        }
+    }
+}

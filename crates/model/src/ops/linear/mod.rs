@@ -18,29 +18,18 @@ mod hipblaslt;
 mod plain;
 
 use burn::tensor::{Device, Tensor};
+use mt_config::Gemm;
 
 use super::engine::{Host, Placed, hosts, placed};
 use crate::profile::{Kind, Span, span};
 
-/// `MT_GEMM` is neither of its values.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("MT_GEMM: {value:?}, expected `burn` or `hipblaslt`")]
-pub struct GemmError {
-    /// What it is.
-    pub value: String,
-}
-
-/// Chooses who computes the products on `device`, once, before training: `wanted` is `burn`, `hipblaslt`, or unset for hipBLASLt
-/// where there is an AMD GPU and the library, after its products were compared with burn's. Returns a line for the log where
-/// there was something to choose; what fails falls back to burn.
-///
-/// # Errors
-/// [`GemmError`] for another name.
-pub fn choose_gemm(wanted: Option<&str>, device: &Device) -> Result<Option<String>, GemmError> {
+/// Chooses who computes the products on `device`, once, before training: burn, or hipBLASLt where there is an AMD GPU and the
+/// library, after its products were compared with burn's. Returns a line for the log where there was something to choose; what
+/// fails falls back to burn.
+pub fn choose_gemm(wanted: Gemm, device: &Device) -> Option<String> {
     match wanted {
-        Some("burn") => Ok(None),
-        None | Some("hipblaslt") => Ok(hipblaslt_line(device)),
-        Some(value) => Err(GemmError { value: value.to_owned() }),
+        Gemm::Burn => None,
+        Gemm::HipBlasLt => hipblaslt_line(device),
     }
 }
 

@@ -172,3 +172,53 @@ fn inverse_rms<E: Float>(x: &[E], first: usize, cols: usize, eps: f32) -> f32 {
 fn rounded<E: Float, S: Float>(scale: S) -> f32 {
     f32::cast_from(E::cast_from(scale))
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let sizes = [("rows", 100), ("cols", 4096), ("ceil(rows/64)", 2), ("ceil(cols/256)", 16)];
+        for types in [[BF16, F32], [BF16, BF16], [F32, F32]] {
+            let [e, s] = types;
+            Kernel::new("rms_norm_forward", &types, sizes)
+                .buffer("x", e, "rows, cols")
+                .buffer("scale", s, "cols")
+                .buffer("y", e, "rows, cols")
+                .scalar("eps", 1e-6f32)
+                .size("rows")
+                .size("cols")
+                .cubes("rows")
+                .write(|k, p, t, b| {
+                    forward_kernel::ForwardKernel::new(k, p, t, b(), b(), b(), (), (), (), types)
+                });
+            Kernel::new("rms_norm_backward", &types, sizes)
+                .buffer("x", e, "rows, cols")
+                .buffer("scale", s, "cols")
+                .buffer("dy", e, "rows, cols")
+                .buffer("dx", e, "rows, cols")
+                .buffer("r", F32, "rows")
+                .scalar("eps", 1e-6f32)
+                .size("rows")
+                .size("cols")
+                .cubes("rows")
+                .write(|k, p, t, b| {
+                    backward_kernel::BackwardKernel::new(k, p, t, b(), b(), b(), b(), b(), (), (), (), types)
+                });
+        }
+        for e in [BF16, F32] {
+            Kernel::new("rms_norm_scale", &[e], sizes)
+                .buffer("x", e, "rows, cols")
+                .buffer("dy", e, "rows, cols")
+                .buffer("r", F32, "rows")
+                .buffer("partials", F32, "ceil(rows/64), cols")
+                .size("rows")
+                .size("cols")
+                .cubes("ceil(rows/64)*ceil(cols/256)")
+                .write(|k, p, t, b| scale_kernel::ScaleKernel::new(k, p, t, b(), b(), b(), b(), (), (), e));
+        }
+    }
+}

@@ -72,3 +72,49 @@ pub(crate) fn rotate_kernel<E: Float, I: Int>(
         }
     }
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip {
+    use crate::ops::cube::hip_text::{BF16, F32, I32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let sizes =
+            [("tokens", 50), ("heads", 8), ("head_dim", 128), ("max_position", 2048), ("head_dim/2", 64)];
+        for (e, interleaved) in [(BF16, false), (BF16, true), (F32, false), (F32, true)] {
+            let name = if interleaved { "rope_interleaved" } else { "rope_halves" };
+            Kernel::new(name, &[e], sizes)
+                .buffer("x", e, "tokens, heads*head_dim")
+                .buffer("positions", I32, "tokens")
+                .buffer("cos", F32, "max_position, head_dim/2")
+                .buffer("sin", F32, "max_position, head_dim/2")
+                .scalar("sign", 1.0f32)
+                .size("heads*head_dim/2")
+                .size("max_position")
+                .size("head_dim/2")
+                .scalar("nan", f32::NAN)
+                .units("tokens*heads*head_dim/2")
+                .write(|k, p, t, b| {
+                    let types = [e, I32];
+                    rotate_kernel::RotateKernel::new(
+                        k,
+                        p,
+                        t,
+                        b(),
+                        b(),
+                        b(),
+                        b(),
+                        (),
+                        (),
+                        (),
+                        (),
+                        (),
+                        interleaved,
+                        types,
+                    )
+                });
+        }
+    }
+}

@@ -222,3 +222,6 @@ pub(super) fn backward(
     );
     Some((tensor(dq), tensor(dk), tensor(dv)))
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod hip_text;
