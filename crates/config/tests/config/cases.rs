@@ -195,6 +195,20 @@ fn variables_set_keys() {
         ),
         env(&[("M_FOO", "1"), ("M_4", "2"), ("M_", "3"), ("m_steps", "4")], Value("steps", "150001")),
         env(&[("JOBSET_NAME", "job")], Value("run_name", "job")),
+        env(&[], Value("kernel_tuning_dir", "\"\"")),
+        env(&[("HOME", "/home/me")], Value("kernel_tuning_dir", "/home/me/.cache/mt-train")),
+        env(
+            &[("HOME", "/home/me"), ("XDG_CACHE_HOME", "/cache")],
+            Value("kernel_tuning_dir", "/cache/mt-train"),
+        ),
+        env(
+            &[("HOME", "/home/me"), ("XDG_CACHE_HOME", "not/absolute")],
+            Value("kernel_tuning_dir", "/home/me/.cache/mt-train"),
+        ),
+        env(
+            &[("HOME", "/home/me"), ("M_KERNEL_TUNING_DIR", "off")],
+            Value("kernel_tuning_dir", "\"off\""),
+        ),
     ]);
 }
 

@@ -13,7 +13,7 @@ mod trainer;
 
 use mt_config::{Config, Quantization};
 use mt_data::{Batches, Shard};
-use mt_model::ops::linear;
+use mt_model::ops::{linear, tuning};
 use mt_model::{Model, device};
 use tracing::info;
 
@@ -52,6 +52,7 @@ pub fn run(config: &Config) -> Result<Summary, RunError> {
 
     let device = device::choose(config.hardware, 0)?;
     info!("{}", device.reason);
+    tuning::set(tuning::Tuning::from_key(&config.kernel_tuning_dir), |line| info!("{line}"));
     // Not a key: numbers don't depend on it beyond rounding, and no other trainer's files know it.
     let gemm = std::env::var("MT_GEMM").ok();
     if let Some(line) = linear::choose_gemm(gemm.as_deref(), &device.device)? {
