@@ -205,10 +205,7 @@ fn variables_set_keys() {
             &[("HOME", "/home/me"), ("XDG_CACHE_HOME", "not/absolute")],
             Value("kernel_tuning_dir", "/home/me/.cache/mt-train"),
         ),
-        env(
-            &[("HOME", "/home/me"), ("M_KERNEL_TUNING_DIR", "off")],
-            Value("kernel_tuning_dir", "\"off\""),
-        ),
+        env(&[("HOME", "/home/me"), ("M_KERNEL_TUNING_DIR", "off")], Value("kernel_tuning_dir", "\"off\"")),
     ]);
 }
 

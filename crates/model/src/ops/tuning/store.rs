@@ -96,7 +96,10 @@ impl File {
         let text = String::from_utf8_lossy(&bytes);
         let (title, lines) = text.split_once('\n').unwrap_or((&text, ""));
         if title != self.title {
-            return Err(Bad::Title { found: title.chars().take(200).collect(), expected: self.title.clone() });
+            return Err(Bad::Title {
+                found: title.chars().take(200).collect(),
+                expected: self.title.clone(),
+            });
         }
         let entry = |(i, line): (usize, &str)| match line.split_once('\t') {
             Some((kind, choice)) if !choice.contains('\t') => Ok((kind.to_owned(), choice.to_owned())),
@@ -132,8 +135,7 @@ mod tests {
 
     fn put(store: &mut Store, kind: &str, choice: &str) -> Vec<String> {
         let lines = RefCell::new(Vec::new());
-        let kept =
-            store.put(kind, choice, |_| true, &|line: &str| lines.borrow_mut().push(line.to_owned()));
+        let kept = store.put(kind, choice, |_| true, &|line: &str| lines.borrow_mut().push(line.to_owned()));
         assert_eq!(kept, choice);
         lines.into_inner()
     }
@@ -144,8 +146,10 @@ mod tests {
         let (mut store, lines) = open(folder.path());
         assert!(lines.is_empty(), "a missing file isn't worth a line: {lines:?}");
         assert!(put(&mut store, "b", "64x64").is_empty() && put(&mut store, "a", "32x32").is_empty());
-        let files: Vec<PathBuf> =
-            std::fs::read_dir(folder.path()).expect("it's there").map(|file| file.expect("one").path()).collect();
+        let files: Vec<PathBuf> = std::fs::read_dir(folder.path())
+            .expect("it's there")
+            .map(|file| file.expect("one").path())
+            .collect();
         let version = env!("CARGO_PKG_VERSION");
         let name = format!("kernels-{version}-1-llvmpipe-LLVM-15-0-6-256-bits-wgpu.txt");
         assert_eq!(files, [folder.path().join(name)]);

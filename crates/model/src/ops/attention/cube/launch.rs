@@ -65,12 +65,8 @@ impl<'a> Call<'a> {
     }
 
     fn blocks(&self, of_keys: bool, variant: Variant) -> Arc<Blocks> {
-        let key = Key {
-            device: self.like.device.clone(),
-            of_keys,
-            rows: variant.rows(),
-            window: self.spec.window,
-        };
+        let key =
+            Key { device: self.like.device.clone(), of_keys, rows: variant.rows(), window: self.spec.window };
         tables::blocks(self.layout, &key, self.like)
     }
 

@@ -84,14 +84,23 @@ fn measured<const N: usize>(
     let table = *variants.first()?;
     let device = format!("{} {}", properties.identity.name, properties.identity.fingerprint);
     let mut expected: Option<[CubeTensor; N]> = None;
-    let chosen = tuning::choose(&device, || kind(pass, call), &variants, |i| {
-        let (results, time) = timed(call, || launch(variants[i]))?;
-        if let Variant::Matrix(_) = variants[i] {
-            let expected = expected.get_or_insert_with(|| launch(table));
-            results.iter().zip(expected.iter()).all(|(found, expected)| agree(found, expected)).then_some(())?;
-        }
-        Some(time)
-    });
+    let chosen = tuning::choose(
+        &device,
+        || kind(pass, call),
+        &variants,
+        |i| {
+            let (results, time) = timed(call, || launch(variants[i]))?;
+            if let Variant::Matrix(_) = variants[i] {
+                let expected = expected.get_or_insert_with(|| launch(table));
+                results
+                    .iter()
+                    .zip(expected.iter())
+                    .all(|(found, expected)| agree(found, expected))
+                    .then_some(())?;
+            }
+            Some(time)
+        },
+    );
     Some(launch(variants[chosen]))
 }
 
@@ -118,7 +127,7 @@ fn timed<R: Send + 'static>(call: &Call, launch: impl FnOnce() -> R + Send) -> O
     // Errors of what ran before aren't the variant's.
     let _earlier = client.flush();
     let (results, duration) = client.profile(launch, "attention").ok()?;
-    let ticks = cubecl::future::block_on(duration.resolve());
+    let ticks = cubecl::future::block_on(duration.resolve())?;
     Some((results, ticks.duration()))
 }
 

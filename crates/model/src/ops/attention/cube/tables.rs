@@ -61,7 +61,8 @@ pub(super) fn blocks(layout: &Layout, key: &Key, like: &CubeTensor) -> Arc<Block
         false => query_blocks(layout, key.rows, key.window),
     };
     // All tables of a device share its tokens.
-    let tokens = cache.iter().find(|(known, _)| known.device == key.device).map(|(_, known)| known.tokens.clone());
+    let tokens =
+        cache.iter().find(|(known, _)| known.device == key.device).map(|(_, known)| known.tokens.clone());
     let blocks = Arc::new(Blocks {
         tokens: tokens.unwrap_or_else(|| upload(layout.grouped_tokens(), like)),
         entries: upload(entries.as_flattened(), like),
@@ -79,7 +80,7 @@ fn upload(values: &[u32], like: &CubeTensor) -> CubeTensor {
 }
 
 /// `[document, its length, first query, first key that this query sees]` per block of `rows` queries.
-fn query_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
+pub(super) fn query_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
     entries(layout, rows, |document, first| {
         let begin = first_visible(document, first, window);
         (begin, document.len().min(first + rows) - begin)
@@ -87,7 +88,7 @@ fn query_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32
 }
 
 /// `[document, its length, first key, end of the queries that see the block's last key]` per block of `rows` keys.
-fn key_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
+pub(super) fn key_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
     entries(layout, rows, |document, first| {
         let last = document[document.len().min(first + rows) - 1] as usize;
         let end = match window {

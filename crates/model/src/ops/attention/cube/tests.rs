@@ -9,8 +9,7 @@ use super::*;
 use crate::ops::cube::cubes;
 
 fn gpu() -> Option<Device> {
-    let found =
-        crate::device::available().into_iter().next().filter(|first| first.device != Device::flex());
+    let found = crate::device::available().into_iter().next().filter(|first| first.device != Device::flex());
     if found.is_none() {
         eprintln!("skipped: this build drives no GPU of this machine");
     }
@@ -104,7 +103,9 @@ fn every_variant_for_little_shared_memory_computes_the_same() {
 fn variants_are_measured_and_kept() {
     let Some(gpu) = gpu() else { return };
     let folder = tempfile::tempdir().expect("a folder for the test");
-    tuning::set(tuning::Tuning::Measured { folder: Some(folder.path().to_owned()) }, |line| eprintln!("{line}"));
+    tuning::set(tuning::Tuning::Measured { folder: Some(folder.path().to_owned()) }, |line| {
+        eprintln!("{line}")
+    });
     let (layout, spec) = (packed(&[200]), spec(1, 1, 64));
     let data: Data<f32> = data(12, 200, &spec);
     let operands = upload([&data.q, &data.k, &data.v], 200, &gpu);
@@ -113,18 +114,21 @@ fn variants_are_measured_and_kept() {
     let [out, _] =
         measured(Pass::Forward, &call, |variant| call.forward(variant, &operands)).expect("it can run");
     assert!(difference(&download(&out), &expected.out) <= 1e-5);
-    let file = std::fs::read_dir(folder.path()).expect("the folder").next().expect("a file").expect("it").path();
+    let file =
+        std::fs::read_dir(folder.path()).expect("the folder").next().expect("a file").expect("it").path();
     let text = std::fs::read_to_string(file).expect("text");
     let line = text.lines().nth(1).expect("a choice");
     let (kind, choice) = line.split_once('\t').expect("a kind and a variant");
     assert_eq!(kind, "attention forward, f32, head_dim 64, 1 heads per key, 128 keys, 256 rows");
-    let [first, ..] = variants(Pass::Forward, 64, element(call.like), call.like.client.properties())[..] else {
+    let [first, ..] = variants(Pass::Forward, 64, element(call.like), call.like.client.properties())[..]
+    else {
         panic!("variants")
     };
     eprintln!("{choice}, the table has {first}");
     // What the file says runs, in a process that starts with it.
     let forced = text.replace(choice, "32x32");
-    let path = std::fs::read_dir(folder.path()).expect("the folder").next().expect("a file").expect("it").path();
+    let path =
+        std::fs::read_dir(folder.path()).expect("the folder").next().expect("a file").expect("it").path();
     std::fs::write(path, forced).expect("the file");
     tuning::set(tuning::Tuning::Measured { folder: Some(folder.path().to_owned()) }, |line| panic!("{line}"));
     let ran = std::sync::Mutex::new(Vec::new());

@@ -101,17 +101,16 @@ pub(super) fn variants(
     if first.shared_bytes() > shared || UNITS as u32 > hardware.max_units_per_cube {
         return Vec::new();
     }
-    let others = TILES
-        .into_iter()
-        .map(|(rows, columns)| Tile { rows, columns, ..first })
-        .filter(|tile| *tile != first && tile.shared_bytes() <= shared && registers(pass, *tile) <= REGISTERS);
+    let others = TILES.into_iter().map(|(rows, columns)| Tile { rows, columns, ..first }).filter(|tile| {
+        *tile != first && tile.shared_bytes() <= shared && registers(pass, *tile) <= REGISTERS
+    });
     let plain = std::iter::once(first).chain(others).take(MEASURED).map(Variant::Plain);
     plain.chain(fragments(pass, head_dim, dtype, properties).map(Variant::Matrix)).collect()
 }
 
 /// The table of tiles. A unit keeps `head_dim / 16` results per row, and dk and dv at once: blocks shrink as heads widen, so that
 /// everything stays in registers.
-fn table(pass: Pass, head_dim: usize, shared: usize) -> Option<Tile> {
+pub(super) fn table(pass: Pass, head_dim: usize, shared: usize) -> Option<Tile> {
     if head_dim == 0 || head_dim > MAX_HEAD_DIM {
         return None;
     }

@@ -96,14 +96,8 @@ pub(crate) fn matrix_dq_kernel<E: Float>(
                         score = soft_cap(score, cap);
                         factor *= slope(score, cap);
                     }
-                    let seen = visible(
-                        &block,
-                        block.first + row,
-                        first + column,
-                        tokens,
-                        window,
-                        options.windowed,
-                    );
+                    let seen =
+                        visible(&block, block.first + row, first + column, tokens, window, options.windowed);
                     let ds = select(seen, (score - row_lse[i]).exp() * factor, f32::new(0.0));
                     weights[row * comptime!(tile.weight_stride()) + column] = E::cast_from(ds);
                 }

@@ -10,8 +10,8 @@
 //! ```
 //! A block of rows is cut into strips of 16, each of which a group of planes shares, column by column of fragments.
 
-pub(in super::super) mod backward;
-pub(in super::super) mod forward;
+pub(crate) mod backward;
+pub(crate) mod forward;
 
 use cubecl::cmma;
 use cubecl::cmma::{Matrix, MatrixIdent, MatrixLayout};
@@ -96,8 +96,8 @@ impl Fragments {
 
     /// Bytes of shared memory of a cube that holds `operands` blocks of rows and one of columns.
     pub(crate) const fn shared_bytes(self, operands: usize) -> usize {
-        let halves = (operands * self.rows + self.columns) * self.operand_stride()
-            + self.rows * self.weight_stride();
+        let halves =
+            (operands * self.rows + self.columns) * self.operand_stride() + self.rows * self.weight_stride();
         2 * halves + size_of::<f32>() * self.rows * self.score_stride()
     }
 }
@@ -184,8 +184,7 @@ fn multiply<E: Float>(
     let strip = plane(tile) / group;
     let member = plane(tile) % group;
     let (a_stride, b_stride) = strides;
-    let layout =
-        comptime!(if transposed { MatrixLayout::ColMajor } else { MatrixLayout::RowMajor });
+    let layout = comptime!(if transposed { MatrixLayout::ColMajor } else { MatrixLayout::RowMajor });
     for step in 0..depth {
         let a_at = strip * comptime!(FRAGMENT * a_stride) + step * FRAGMENT;
         let left = Matrix::<E>::from_slice(
@@ -306,3 +305,6 @@ fn row_sum(value: f32) -> f32 {
     }
     sum
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod emulated;

@@ -47,7 +47,9 @@ fn every_variant_fits_its_device() {
     for shared in [16, 32, 48, 64].map(|kib| kib * 1024) {
         for lanes in [32, 64] {
             let device = device(shared, lanes, true);
-            for (pass, head_dim) in PASSES.into_iter().flat_map(|pass| HEAD_DIMS.map(|head_dim| (pass, head_dim))) {
+            for (pass, head_dim) in
+                PASSES.into_iter().flat_map(|pass| HEAD_DIMS.map(|head_dim| (pass, head_dim)))
+            {
                 let found = variants(pass, head_dim, BF16, &device);
                 assert!(matches!(found.first(), Some(Variant::Plain(_))), "the table has no matrix units");
                 assert!(found.len() <= 2 * MEASURED);
@@ -61,7 +63,10 @@ fn every_variant_fits_its_device() {
                             (tile.shared_bytes(pass.operands()), 0)
                         }
                     };
-                    assert!(bytes <= shared && words <= REGISTERS, "{pass} {head_dim}: {variant} {bytes} {words}");
+                    assert!(
+                        bytes <= shared && words <= REGISTERS,
+                        "{pass} {head_dim}: {variant} {bytes} {words}"
+                    );
                 }
             }
         }
