@@ -1,6 +1,7 @@
 //! Values that MaxText fills in when they aren't given.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::keys::Config;
 use crate::layers::Resolved;
@@ -10,6 +11,7 @@ use crate::presets;
 /// Fills in names, the tokenizer and what the model's name implies.
 pub(crate) fn fill_in(resolved: &mut Resolved, env: &BTreeMap<String, String>) {
     output_folder(resolved, env);
+    kernel_tuning_folder(resolved, env);
     tokenizer(resolved);
     if resolved.text("model_name").starts_with("llama3.1") {
         // As in MaxText, where the name alone selects it, whatever rope_type says.
@@ -34,6 +36,20 @@ fn output_folder(resolved: &mut Resolved, env: &BTreeMap<String, String>) {
                 resolved.derive("run_name", &name, "model_name and the time");
             }
         }
+    }
+}
+
+/// The user's cache folder, as the XDG base directory specification has it; none where the environment names none.
+fn kernel_tuning_folder(resolved: &mut Resolved, env: &BTreeMap<String, String>) {
+    let folder = |variable: &'static str, below: &str| {
+        let path = env.get(variable).map(Path::new).filter(|path| path.is_absolute())?;
+        Some((path.join(below).join("mt-train"), variable))
+    };
+    let found = folder("XDG_CACHE_HOME", "").or_else(|| folder("HOME", ".cache"));
+    if resolved.text("kernel_tuning_dir").is_empty()
+        && let Some((path, variable)) = found
+    {
+        resolved.derive("kernel_tuning_dir", &path.display().to_string(), variable);
     }
 }
 

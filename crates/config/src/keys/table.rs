@@ -277,6 +277,7 @@ key_table! {
     stochastic_rounding: bool = "false", "AdamW and adam_pax round updated bfloat16 weights up or down at random, in proportion.";
     tied_head_in_bf16: bool = "true", "With logits_via_embedding: the head is the embedding rounded to bfloat16, as in MaxText; false keeps it in the compute dtype, as Hugging Face does.";
     hub_cache_gb: f64 = "64", "Downloaded data to keep on disk, in GB; the oldest shards of this run are deleted beyond it.";
+    kernel_tuning_dir: String = "\"\"", "Folder for the fastest tiles of GPU kernels, measured at first use. Empty: mt-train in $XDG_CACHE_HOME or ~/.cache; `off`: nothing is measured, a built-in table says.";
     text_unit: TextUnit = "line", "With `hf_path: text`, what one document is: a line, or a whole file.";
     skip_bad_rows: bool = "false", "Count and skip rows that can't be read instead of stopping.";
 }

@@ -202,6 +202,17 @@ fn variables_set_keys() {
             &[("MT_GEMM", "cublas")],
             Error(&["environment variable MT_GEMM", "hipblaslt, burn", "`cublas`"]),
         ),
+        env(&[], Value("kernel_tuning_dir", "\"\"")),
+        env(&[("HOME", "/home/me")], Value("kernel_tuning_dir", "/home/me/.cache/mt-train")),
+        env(
+            &[("HOME", "/home/me"), ("XDG_CACHE_HOME", "/cache")],
+            Value("kernel_tuning_dir", "/cache/mt-train"),
+        ),
+        env(
+            &[("HOME", "/home/me"), ("XDG_CACHE_HOME", "not/absolute")],
+            Value("kernel_tuning_dir", "/home/me/.cache/mt-train"),
+        ),
+        env(&[("HOME", "/home/me"), ("M_KERNEL_TUNING_DIR", "off")], Value("kernel_tuning_dir", "\"off\"")),
     ]);
 }
 

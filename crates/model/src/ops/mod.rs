@@ -23,6 +23,7 @@ pub mod memory;
 pub mod quantized;
 pub mod rms_norm;
 pub mod rope;
+pub mod tuning;
 pub mod weight;
 
 #[cfg(feature = "gpu")]

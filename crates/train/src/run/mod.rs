@@ -15,7 +15,7 @@ mod trainer;
 use burn::tensor::Device;
 use mt_config::{Config, Quantization};
 use mt_data::Batches;
-use mt_model::ops::linear;
+use mt_model::ops::{linear, tuning};
 use mt_model::{Model, device, init};
 use tracing::info;
 
@@ -60,6 +60,7 @@ pub fn run(config: &Config, world: &World) -> Result<Summary, RunError> {
 
     let device = device::choose(config.hardware, world.place().local_rank)?;
     info!("{}", device.reason);
+    tuning::set(tuning::Tuning::from_key(&config.kernel_tuning_dir), |line| info!("{line}"));
     if let Some(line) = linear::choose_gemm(config.gemm, &device.device) {
         info!("{line}");
     }

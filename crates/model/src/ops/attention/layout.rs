@@ -95,12 +95,15 @@ impl Layout {
 
     /// Number of (query, key) pairs that the mask lets through, per head: the work of attention.
     pub fn visible_pairs(&self, window: Option<usize>) -> u64 {
-        let pairs =
-            |query: usize, document: &[u32]| (query + 1 - first_visible(document, query, window)) as u64;
+        let pairs = |query: usize, document: &[u32]| query + 1 - first_visible(document, query, window);
         (0..self.num_documents())
             .map(|document| self.document(document))
-            .map(|document| (0..document.len()).map(|query| pairs(query, document)).sum::<u64>())
-            .sum()
+            .map(|document| match document.len() {
+                // The last query sees everything: so does every other.
+                len if first_visible(document, len - 1, window) == 0 => len * (len + 1) / 2,
+                len => (0..len).map(|query| pairs(query, document)).sum(),
+            })
+            .sum::<usize>() as u64
     }
 
     /// Token indices of a document.

@@ -10,7 +10,7 @@
 use cubecl::prelude::*;
 
 use super::mask::{Options, block, slope, soft_cap, visible};
-use super::tile::{SIDE, Span, UNITS, scores, weighted_sum, write};
+use super::tile::{SIDE, Span, Tile, UNITS, scores, weighted_sum, write};
 
 /// `delta: [T, Hq]`, the dot products of `out` and `dout: [T, Hq * D]`, both read as `[T * Hq, D]`: 16 units per row.
 #[cube(launch)]
@@ -63,7 +63,7 @@ pub(crate) fn dq_kernel<E: Float>(
     kv_heads: usize,
     cap: f32,
     window: usize,
-    #[comptime] options: Options,
+    #[comptime] options: Options<Tile>,
     #[define(E)] _type: ElemType,
 ) {
     let tile = comptime!(options.tile);
@@ -157,7 +157,7 @@ pub(crate) fn dkv_kernel<E: Float>(
     kv_heads: usize,
     cap: f32,
     window: usize,
-    #[comptime] options: Options,
+    #[comptime] options: Options<Tile>,
     #[define(E)] _type: ElemType,
 ) {
     let tile = comptime!(options.tile);

@@ -10,7 +10,7 @@
 use cubecl::prelude::*;
 
 use super::mask::{LOWEST, Options, block, soft_cap, visible};
-use super::tile::{SIDE, Span, scores, weighted_sum, write};
+use super::tile::{SIDE, Span, Tile, scores, weighted_sum, write};
 
 /// `out: [T, Hq * D]`, `lse: [T, Hq]`. Cube `i` takes head `i % heads` of block `i / heads`; `other` of a block's entry is the
 /// first key that its first query sees.
@@ -29,7 +29,7 @@ pub(crate) fn forward_kernel<E: Float>(
     kv_heads: usize,
     cap: f32,
     window: usize,
-    #[comptime] options: Options,
+    #[comptime] options: Options<Tile>,
     #[define(E)] _type: ElemType,
 ) {
     let tile = comptime!(options.tile);

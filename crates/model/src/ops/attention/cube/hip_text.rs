@@ -1,10 +1,15 @@
 //! The kernels listed for [`crate::ops::cube::hip_text`].
 
+use super::tile::Options;
+use super::variants::{self, Pass};
 use super::*;
 use crate::ops::cube::hip_text::{BF16, F32, Kernel, U32};
 
+/// Bytes of an AMD compute unit's local memory.
+const LDS: usize = 65_536;
+
 /// What a kernel is compiled for, by name.
-fn variants(head_dim: usize) -> Vec<(String, bool, bool)> {
+fn cases_of(head_dim: usize) -> Vec<(String, bool, bool)> {
     let mut variants = vec![(head_dim.to_string(), false, false)];
     if head_dim == 128 {
         variants.push(("128_capped".to_owned(), true, false));
@@ -38,8 +43,9 @@ fn scalars(kernel: Kernel, capped: bool, windowed: bool) -> Kernel {
 fn hip_text() {
     let cases = [64, 80, 96, 128, 256].map(|head_dim| (BF16, head_dim)).into_iter();
     for (e, head_dim) in cases.chain([(F32, 64), (F32, 128)]) {
-        let tiles = tiles(Class::Large, head_dim).expect("the kernels take this width");
-        kernel(&format!("attention_delta_{head_dim}"), e, head_dim, tiles.queries.rows)
+        let tile = |pass| variants::table(pass, head_dim, LDS).expect("the kernels take this width");
+        let (forward, queries, keys) = (tile(Pass::Forward), tile(Pass::Queries), tile(Pass::Keys));
+        kernel(&format!("attention_delta_{head_dim}"), e, head_dim, forward.rows)
             .buffer("out", e, "tokens, heads*head_dim")
             .buffer("dout", e, "tokens, heads*head_dim")
             .buffer("delta", F32, "tokens, heads")
@@ -48,9 +54,9 @@ fn hip_text() {
             .write(|k, p, t, b| {
                 backward::delta_kernel::DeltaKernel::new(k, p, t, b(), b(), b(), (), head_dim, e)
             });
-        for (name, capped, windowed) in variants(head_dim) {
+        for (name, capped, windowed) in cases_of(head_dim) {
             let options = |tile| Options { tile, capped, windowed };
-            let forward = kernel(&format!("attention_forward_{name}"), e, head_dim, tiles.queries.rows)
+            let listed = kernel(&format!("attention_forward_{name}"), e, head_dim, forward.rows)
                 .buffer("q", e, "tokens, heads*head_dim")
                 .buffer("k", e, "tokens, kv_heads*head_dim")
                 .buffer("v", e, "tokens, kv_heads*head_dim")
@@ -58,9 +64,9 @@ fn hip_text() {
                 .buffer("blocks", U32, "blocks, 4")
                 .buffer("out", e, "tokens, heads*head_dim")
                 .buffer("lse", F32, "tokens, heads");
-            scalars(forward, capped, windowed).cubes("blocks*heads").write(|k, p, t, b| {
-                let options = options(tiles.queries);
-                forward::forward_kernel::ForwardKernel::new(
+            scalars(listed, capped, windowed).cubes("blocks*heads").write(|k, p, t, b| {
+                let options = options(forward);
+                super::forward::forward_kernel::ForwardKernel::new(
                     k,
                     p,
                     t,
@@ -80,7 +86,7 @@ fn hip_text() {
                     e,
                 )
             });
-            let dq = kernel(&format!("attention_dq_{name}"), e, head_dim, tiles.queries.rows)
+            let dq = kernel(&format!("attention_dq_{name}"), e, head_dim, queries.rows)
                 .buffer("q", e, "tokens, heads*head_dim")
                 .buffer("k", e, "tokens, kv_heads*head_dim")
                 .buffer("v", e, "tokens, kv_heads*head_dim")
@@ -91,7 +97,7 @@ fn hip_text() {
                 .buffer("blocks", U32, "blocks, 4")
                 .buffer("dq", e, "tokens, heads*head_dim");
             scalars(dq, capped, windowed).cubes("blocks*heads").write(|k, p, t, b| {
-                let options = options(tiles.queries);
+                let options = options(queries);
                 backward::dq_kernel::DqKernel::new(
                     k,
                     p,
@@ -114,7 +120,7 @@ fn hip_text() {
                     e,
                 )
             });
-            let dkv = kernel(&format!("attention_dkv_{name}"), e, head_dim, tiles.keys.rows)
+            let dkv = kernel(&format!("attention_dkv_{name}"), e, head_dim, keys.rows)
                 .buffer("q", e, "tokens, heads*head_dim")
                 .buffer("k", e, "tokens, kv_heads*head_dim")
                 .buffer("v", e, "tokens, kv_heads*head_dim")
@@ -126,7 +132,7 @@ fn hip_text() {
                 .buffer("dk", e, "tokens, kv_heads*head_dim")
                 .buffer("dv", e, "tokens, kv_heads*head_dim");
             scalars(dkv, capped, windowed).cubes("blocks*kv_heads").write(|k, p, t, b| {
-                let options = options(tiles.keys);
+                let options = options(keys);
                 backward::dkv_kernel::DkvKernel::new(
                     k,
                     p,

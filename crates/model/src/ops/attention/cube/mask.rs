@@ -2,15 +2,13 @@
 
 use cubecl::prelude::*;
 
-use super::tile::Tile;
-
 /// What stands for minus infinity where a row of scores has none yet: finite, since WGSL knows no infinite constants.
 pub(crate) const LOWEST: f32 = -3.0e38;
 
 /// What a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Options {
-    pub(crate) tile: Tile,
+pub(crate) struct Options<T> {
+    pub(crate) tile: T,
     /// There is a soft cap.
     pub(crate) capped: bool,
     /// There is a sliding window.

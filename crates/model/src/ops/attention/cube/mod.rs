@@ -1,156 +1,47 @@
-//! Packed flash attention on GPUs, as CubeCL kernels for any runtime: no matrix units, float32 arithmetic.
+//! Packed flash attention on GPUs, as CubeCL kernels for any runtime; float32 arithmetic.
 //!
 //! `forward.rs` and `backward.rs` state the maths above each kernel, `tile.rs` how a block is spread over the units of a
-//! cube, `tables.rs` which blocks there are. Beside its results a call needs `delta` and nothing more.
+//! cube, `matrix` does the same with matrix units, `variants.rs` says which of them can run on a device and `tables.rs` which blocks
+//! there are. Beside its results a call needs `delta` and nothing more.
 
 pub(super) mod backward;
 pub(super) mod forward;
+mod launch;
 pub(super) mod mask;
+pub(super) mod matrix;
 mod tables;
+#[cfg(test)]
+mod tests;
 pub(super) mod tile;
+mod variants;
 
-use std::sync::Arc;
+use std::fmt::Display;
+use std::time::Duration;
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::Client;
-use cubecl::prelude::*;
 
-use self::mask::Options;
-use self::tables::{Key, Tables};
-use self::tile::{SIDE, Tile, UNITS};
+use self::launch::Call;
+use self::variants::{Pass, Variant, variants};
 use super::{Layout, Spec};
-use crate::ops::cube::{arg, dims, element, empty, grid, tensor};
+use crate::ops::cube::{element, tensor};
+use crate::ops::tuning;
 
 pub(super) use self::tables::Cache;
 
-/// The widest head that a unit's registers hold.
-const MAX_HEAD_DIM: usize = 256;
+/// Multiply-adds of a product from which on variants are measured: a tenth of a millisecond's work for a GPU that is worth the while.
+const WORTH_MEASURING: u64 = 1 << 30;
+/// Largest difference of a result on matrix units from the other kernels', relative to the largest value: some roundings to 8 bits.
+const AGREEMENT: f32 = 1.0 / 64.0;
 
-/// The two ways of cutting: by queries (forward and dq) and by keys (dk and dv).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tiles {
-    pub(super) queries: Tile,
-    pub(super) keys: Tile,
-}
-
-/// Devices that the table of tiles tells apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// 32 KiB of shared memory and more: every GPU of a data centre.
-    Large,
-    /// The 16 KiB that WebGPU guarantees.
-    Small,
-}
-
-impl Class {
-    fn of(client: &Client) -> Self {
-        match client.properties().hardware.max_shared_memory_size {
-            32_768.. => Self::Large,
-            _ => Self::Small,
-        }
-    }
-}
-
-/// The table of tiles, `None` for heads that are too wide. A unit keeps `head_dim / 16` results per row, and dk and dv at once:
-/// blocks shrink as heads widen, so that everything stays in registers.
-pub(super) fn tiles(class: Class, head_dim: usize) -> Option<Tiles> {
-    let tile = |rows, columns| Tile { head_dim, rows, columns, depth: 16 };
-    match (class, head_dim) {
-        (_, 0) => None,
-        (Class::Small, ..=MAX_HEAD_DIM) => Some(Tiles { queries: tile(32, 32), keys: tile(32, 32) }),
-        (Class::Large, ..=64) => Some(Tiles { queries: tile(64, 64), keys: tile(64, 64) }),
-        (Class::Large, ..=128) => Some(Tiles { queries: tile(64, 64), keys: tile(64, 32) }),
-        (Class::Large, ..=MAX_HEAD_DIM) => Some(Tiles { queries: tile(64, 32), keys: tile(32, 32) }),
-        _ => None,
-    }
-}
-
-/// A call's kernels, tables and scalars.
-struct Call {
-    tiles: Tiles,
-    tables: Arc<Tables>,
-    heads: usize,
-    kv_heads: usize,
-    cap: Option<f64>,
-    window: Option<usize>,
-}
-
-impl Call {
-    /// `None` when the kernels can't run there: too wide a head, too few units, too little shared memory, mixed types.
-    fn new(operands: &[&CubeTensor], layout: &Layout, spec: &Spec) -> Option<Self> {
-        let like = operands[0];
-        let hardware = &like.client.properties().hardware;
-        let tiles = tiles(Class::of(&like.client), spec.head_dim)?;
-        let shared = tiles.queries.shared_bytes().max(tiles.keys.shared_bytes());
-        if shared > hardware.max_shared_memory_size
-            || UNITS as u32 > hardware.max_units_per_cube
-            || operands.iter().any(|operand| operand.dtype != like.dtype)
-        {
-            return None;
-        }
-        let key = Key {
-            device: like.device.clone(),
-            query_rows: tiles.queries.rows,
-            key_rows: tiles.keys.rows,
-            window: spec.window,
-        };
-        Some(Self {
-            tiles,
-            tables: tables::tables(layout, &key, like),
-            heads: spec.num_query_heads,
-            kv_heads: spec.num_kv_heads,
-            cap: spec.soft_cap,
-            window: spec.window,
-        })
-    }
-
-    fn options(&self, tile: Tile) -> Options {
-        Options { tile, capped: self.cap.is_some(), windowed: self.window.is_some() }
-    }
-
-    fn cap(&self) -> f32 {
-        self.cap.unwrap_or(0.0) as f32
-    }
-
-    fn window(&self) -> usize {
-        self.window.unwrap_or(0)
-    }
-}
-
-fn cube_dim() -> CubeDim {
-    CubeDim::new_1d(UNITS as u32)
-}
-
-/// As [`super::forward`]; `None` where the kernels can't run.
+/// As [`super::forward`]; `None` where the kernels can't run: too wide a head, too few units, too little shared memory, mixed types.
 pub(super) fn forward(
-    [q, k, v]: &[CubeTensor; 3],
+    operands: &[CubeTensor; 3],
     layout: &Layout,
     spec: &Spec,
 ) -> Option<(Tensor<2>, Tensor<2>)> {
-    let call = Call::new(&[q, k, v], layout, spec)?;
-    let out = empty(dims(q), q.dtype, q);
-    let lse = empty([layout.num_tokens(), call.heads], DType::F32, q);
-    let blocks = &call.tables.queries;
-    forward::forward_kernel::launch(
-        &q.client,
-        grid(blocks.count * call.heads),
-        cube_dim(),
-        arg(q),
-        arg(k),
-        arg(v),
-        arg(&call.tables.tokens),
-        arg(&blocks.entries),
-        arg(&out),
-        arg(&lse),
-        blocks.count,
-        call.heads,
-        call.kv_heads,
-        call.cap(),
-        call.window(),
-        call.options(call.tiles.queries),
-        element(q),
-    );
+    let call = Call::new(&operands.each_ref(), layout, spec)?;
+    let [out, lse] = run(Pass::Forward, &call, |variant| call.forward(variant, operands))?;
     Some((tensor(out), tensor(lse)))
 }
 
@@ -161,66 +52,92 @@ pub(super) fn backward(
     spec: &Spec,
 ) -> Option<(Tensor<2>, Tensor<2>, Tensor<2>)> {
     let call = Call::new(&[q, k, v, out, dout], layout, spec)?;
-    let delta = empty(dims(lse), DType::F32, q);
-    let rows = layout.num_tokens() * call.heads;
-    backward::delta_kernel::launch(
-        &q.client,
-        grid(rows.div_ceil(SIDE)),
-        cube_dim(),
-        arg(out),
-        arg(dout),
-        arg(&delta),
-        rows,
-        spec.head_dim,
-        element(q),
-    );
-    let (dq, dk, dv) = (empty(dims(q), q.dtype, q), empty(dims(k), k.dtype, q), empty(dims(v), v.dtype, q));
-    let blocks = &call.tables.queries;
-    backward::dq_kernel::launch(
-        &q.client,
-        grid(blocks.count * call.heads),
-        cube_dim(),
-        arg(q),
-        arg(k),
-        arg(v),
-        arg(dout),
-        arg(lse),
-        arg(&delta),
-        arg(&call.tables.tokens),
-        arg(&blocks.entries),
-        arg(&dq),
-        blocks.count,
-        call.heads,
-        call.kv_heads,
-        call.cap(),
-        call.window(),
-        call.options(call.tiles.queries),
-        element(q),
-    );
-    let blocks = &call.tables.keys;
-    backward::dkv_kernel::launch(
-        &q.client,
-        grid(blocks.count * call.kv_heads),
-        cube_dim(),
-        arg(q),
-        arg(k),
-        arg(v),
-        arg(dout),
-        arg(lse),
-        arg(&delta),
-        arg(&call.tables.tokens),
-        arg(&blocks.entries),
-        arg(&dk),
-        arg(&dv),
-        blocks.count,
-        call.heads,
-        call.kv_heads,
-        call.cap(),
-        call.window(),
-        call.options(call.tiles.keys),
-        element(q),
-    );
+    let delta = call.delta(out, dout);
+    let operands = [q, k, v, dout, lse, &delta];
+    let [dq] = run(Pass::Queries, &call, |variant| call.queries(variant, operands))?;
+    let [dk, dv] = run(Pass::Keys, &call, |variant| call.keys(variant, operands))?;
     Some((tensor(dq), tensor(dk), tensor(dv)))
+}
+
+/// Runs the variant that is chosen for calls like this.
+fn run<const N: usize>(
+    pass: Pass,
+    call: &Call,
+    launch: impl Fn(Variant) -> [CubeTensor; N] + Sync,
+) -> Option<[CubeTensor; N]> {
+    if call.work() >= WORTH_MEASURING {
+        return measured(pass, call, launch);
+    }
+    let properties = call.like.client.properties();
+    let variants = variants(pass, call.spec.head_dim, element(call.like), properties);
+    variants.first().map(|&table| launch(table))
+}
+
+/// As [`run`], whatever the work.
+fn measured<const N: usize>(
+    pass: Pass,
+    call: &Call,
+    launch: impl Fn(Variant) -> [CubeTensor; N] + Sync,
+) -> Option<[CubeTensor; N]> {
+    let properties = call.like.client.properties();
+    let variants = variants(pass, call.spec.head_dim, element(call.like), properties);
+    let table = *variants.first()?;
+    let device = format!("{} {}", properties.identity.name, properties.identity.fingerprint);
+    let mut expected: Option<[CubeTensor; N]> = None;
+    let chosen = tuning::choose(
+        &device,
+        || kind(pass, call),
+        &variants,
+        |i| {
+            let (results, time) = timed(call, || launch(variants[i]))?;
+            if let Variant::Matrix(_) = variants[i] {
+                let expected = expected.get_or_insert_with(|| launch(table));
+                results
+                    .iter()
+                    .zip(expected.iter())
+                    .all(|(found, expected)| agree(found, expected))
+                    .then_some(())?;
+            }
+            Some(time)
+        },
+    );
+    Some(launch(variants[chosen]))
+}
+
+/// What a choice holds for. Lengths, by powers of two: the keys that a query sees in the mean, which packing and windows shorten,
+/// and the rows of heads.
+fn kind(pass: Pass, call: &Call) -> String {
+    let Call { spec, layout, .. } = call;
+    let tokens = layout.num_tokens().max(1);
+    let keys = (call.pairs as usize / tokens).next_power_of_two();
+    let rows = (tokens * spec.num_query_heads).next_power_of_two();
+    let dtype: &dyn Display = &call.like.dtype.name();
+    let capped = if spec.soft_cap.is_some() { ", capped" } else { "" };
+    let windowed = if spec.window.is_some() { ", window" } else { "" };
+    let group = spec.num_query_heads / spec.num_kv_heads;
+    format!(
+        "attention {pass}, {dtype}, head_dim {}, {group} heads per key, {keys} keys, {rows} rows{capped}{windowed}",
+        spec.head_dim
+    )
+}
+
+/// The results of a launch and how long it took, or `None` when the device can't run it.
+fn timed<R: Send + 'static>(call: &Call, launch: impl FnOnce() -> R + Send) -> Option<(R, Duration)> {
+    let client = &call.like.client;
+    // Errors of what ran before aren't the variant's.
+    let _earlier = client.flush();
+    let (results, duration) = client.profile(launch, "attention").ok()?;
+    let ticks = cubecl::future::block_on(duration.resolve())?;
+    Some((results, ticks.duration()))
+}
+
+/// Whether the values are the same but for roundings.
+fn agree(found: &CubeTensor, expected: &CubeTensor) -> bool {
+    let [found, expected] = [found, expected].map(|x| tensor::<2>(x.clone()).cast(DType::F32));
+    let scale = expected.clone().abs().max();
+    let difference = (found - expected).abs().max();
+    let within = difference.lower_equal(scale * AGREEMENT).into_data();
+    within.iter::<bool>().all(|within| within)
 }
 
 #[cfg(all(test, feature = "rocm"))]

@@ -14,28 +14,23 @@ use super::super::layout::{Layout, first_visible};
 use super::mask::ENTRY;
 use crate::ops::cube::upload;
 
-/// What the tables depend on beside the layout.
+/// Which table, beside the layout.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Key {
     pub(super) device: CubeDevice,
-    /// Queries per block, and keys per block of the pass over keys.
-    pub(super) query_rows: usize,
-    pub(super) key_rows: usize,
+    /// Blocks are of keys, not of queries.
+    pub(super) of_keys: bool,
+    /// Tokens per block.
+    pub(super) rows: usize,
     pub(super) window: Option<usize>,
 }
 
-/// Tables on a device.
-#[derive(Debug)]
-pub(super) struct Tables {
-    /// Token indices, document by document.
-    pub(super) tokens: CubeTensor,
-    pub(super) queries: Blocks,
-    pub(super) keys: Blocks,
-}
-
-/// Entries of [`super::mask::block`].
+/// A table on a device.
 #[derive(Debug)]
 pub(super) struct Blocks {
+    /// Token indices, document by document.
+    pub(super) tokens: CubeTensor,
+    /// Entries of [`super::mask::block`].
     pub(super) entries: CubeTensor,
     pub(super) count: usize,
 }
@@ -44,7 +39,7 @@ pub(super) struct Blocks {
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Cache(Arc<Mutex<Known>>);
 
-type Known = Vec<(Key, Arc<Tables>)>;
+type Known = Vec<(Key, Arc<Blocks>)>;
 
 impl PartialEq for Cache {
     fn eq(&self, _: &Self) -> bool {
@@ -54,37 +49,40 @@ impl PartialEq for Cache {
 
 impl Eq for Cache {}
 
-/// The tables of `layout` for `key`, on the device of `like`.
-pub(super) fn tables(layout: &Layout, key: &Key, like: &CubeTensor) -> Arc<Tables> {
+/// The table of `layout` for `key`, on the device of `like`.
+pub(super) fn blocks(layout: &Layout, key: &Key, like: &CubeTensor) -> Arc<Blocks> {
     // A poisoned lock holds whole entries: they are pushed last.
     let mut cache = layout.cube.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some((_, tables)) = cache.iter().find(|(known, _)| known == key) {
-        return tables.clone();
+    if let Some((_, blocks)) = cache.iter().find(|(known, _)| known == key) {
+        return blocks.clone();
     }
-    let blocks = |entries: Vec<[u32; ENTRY]>| Blocks {
+    let entries = match key.of_keys {
+        true => key_blocks(layout, key.rows, key.window),
+        false => query_blocks(layout, key.rows, key.window),
+    };
+    // All tables of a device share its tokens.
+    let tokens =
+        cache.iter().find(|(known, _)| known.device == key.device).map(|(_, known)| known.tokens.clone());
+    let blocks = Arc::new(Blocks {
+        tokens: tokens.unwrap_or_else(|| upload(layout.grouped_tokens(), like)),
         entries: upload(entries.as_flattened(), like),
         count: entries.len(),
-    };
-    let tables = Arc::new(Tables {
-        tokens: upload(layout.grouped_tokens(), like),
-        queries: blocks(query_blocks(layout, key.query_rows, key.window)),
-        keys: blocks(key_blocks(layout, key.key_rows, key.window)),
     });
-    cache.push((key.clone(), tables.clone()));
-    tables
+    cache.push((key.clone(), blocks.clone()));
+    blocks
 }
 
 /// `[document, its length, first query, first key that this query sees]` per block of `rows` queries.
-fn query_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
-    blocks(layout, rows, |document, first| {
+pub(super) fn query_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
+    entries(layout, rows, |document, first| {
         let begin = first_visible(document, first, window);
         (begin, document.len().min(first + rows) - begin)
     })
 }
 
 /// `[document, its length, first key, end of the queries that see the block's last key]` per block of `rows` keys.
-fn key_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
-    blocks(layout, rows, |document, first| {
+pub(super) fn key_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; ENTRY]> {
+    entries(layout, rows, |document, first| {
         let last = document[document.len().min(first + rows) - 1] as usize;
         let end = match window {
             Some(window) => document.partition_point(|&query| (query as usize) < last + window),
@@ -95,7 +93,7 @@ fn key_blocks(layout: &Layout, rows: usize, window: Option<usize>) -> Vec<[u32; 
 }
 
 /// Entries of all blocks, by falling cost; `other` gives an entry's last word and its cost from a document and its first row.
-fn blocks(
+fn entries(
     layout: &Layout,
     rows: usize,
     other: impl Fn(&[u32], usize) -> (usize, usize),
