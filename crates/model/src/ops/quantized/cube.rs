@@ -252,3 +252,59 @@ fn noise(place: u32, x: f32) -> f32 {
     hash ^= hash >> 16;
     f32::cast_from(hash >> 8) * f32::new(comptime!(1.0 / 16_777_216.0)) - f32::new(0.5)
 }
+
+#[cfg(all(test, feature = "rocm"))]
+mod tests {
+    use crate::ops::cube::hip_text::{BF16, F32, Kernel};
+
+    use super::*;
+
+    #[test]
+    fn hip_text() {
+        let sizes = [
+            ("rows", 150),
+            ("cols", 300),
+            ("ceil(rows/64)", 150usize.div_ceil(ROWS)),
+            ("ceil(rows/64)*ceil(cols/256)", 150usize.div_ceil(ROWS) * 300usize.div_ceil(UNITS)),
+        ];
+        for e in [BF16, F32] {
+            let types = [e; 2];
+            for (suffix, dithers) in [("", false), ("_dithered", true)] {
+                Kernel::new(&format!("int8_rows{suffix}"), &[e], sizes)
+                    .buffer("x", e, "rows, cols")
+                    .buffer("values", e, "rows, cols")
+                    .buffer("maxima", F32, "rows")
+                    .size("rows")
+                    .size("cols")
+                    .cubes("rows")
+                    .write(|k, p, t, b| {
+                        rows_kernel::RowsKernel::new(k, p, t, b(), b(), b(), (), (), dithers, types)
+                    });
+                Kernel::new(&format!("int8_columns{suffix}"), &[e], sizes)
+                    .buffer("x", e, "rows, cols")
+                    .buffer("maxima", F32, "cols")
+                    .buffer("values", e, "rows, cols")
+                    .size("cols")
+                    .units("rows*cols")
+                    .write(|k, p, t, b| {
+                        columns_kernel::ColumnsKernel::new(k, p, t, b(), b(), b(), (), dithers, types)
+                    });
+            }
+            Kernel::new("int8_column_maxima", &[e], sizes)
+                .buffer("x", e, "rows, cols")
+                .buffer("maxima", F32, "ceil(rows/64), cols")
+                .size("rows")
+                .size("cols")
+                .cubes("ceil(rows/64)*ceil(cols/256)")
+                .write(|k, p, t, b| maxima_kernel::MaximaKernel::new(k, p, t, b(), b(), (), (), types));
+            Kernel::new("int8_rescale", &[e], sizes)
+                .buffer("sums", F32, "rows, cols")
+                .buffer("row_maxima", F32, "rows")
+                .buffer("col_maxima", F32, "cols")
+                .buffer("y", e, "rows, cols")
+                .size("cols")
+                .units("rows*cols")
+                .write(|k, p, t, b| rescale_kernel::RescaleKernel::new(k, p, t, b(), b(), b(), b(), (), e));
+        }
+    }
+}

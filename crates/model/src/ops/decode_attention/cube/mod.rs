@@ -9,6 +9,8 @@
 //! in order with their maxima and sums (`attend.rs`).
 
 mod attend;
+#[cfg(all(test, feature = "rocm"))]
+mod hip_text;
 mod write;
 
 use burn::tensor::{DType, Shape as TensorShape};
