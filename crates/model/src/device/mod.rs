@@ -152,8 +152,11 @@ static RUNTIMES: &[Runtime] = &[
     #[cfg(feature = "wgpu")]
     Runtime {
         name: "wgpu",
-        enumerate: || list(burn::tensor::DeviceType::Wgpu),
-        needs: || "wgpu: an adapter for Vulkan (loader libvulkan.so.1), Metal or DirectX 12".to_owned(),
+        enumerate: || if speaks_vulkan() { list(burn::tensor::DeviceType::Wgpu) } else { Vec::new() },
+        needs: || {
+            "wgpu: a driver for Vulkan (the loader libvulkan.so.1 and what it lists in vulkan/icd.d), Metal or DirectX 12"
+                .to_owned()
+        },
         details: |_| None,
     },
 ];
@@ -161,6 +164,17 @@ static RUNTIMES: &[Runtime] = &[
 #[cfg(any(feature = "rocm", feature = "cuda", feature = "wgpu"))]
 fn list(device_type: burn::tensor::DeviceType) -> Vec<Device> {
     Device::enumerate(device_type).into_vec()
+}
+
+/// Whether Linux has a Vulkan driver. Without one, CubeCL would fall through to OpenGL, which lacks what the kernels need.
+#[cfg(feature = "wgpu")]
+fn speaks_vulkan() -> bool {
+    use cubecl::Runtime;
+    use cubecl::device::Device;
+    use cubecl::wgpu::{WgpuBackend, WgpuDevice, WgpuDeviceKind, WgpuRuntime};
+
+    let vulkan = WgpuDevice::new(WgpuDeviceKind::DefaultDevice).on(WgpuBackend::Vulkan);
+    cfg!(not(target_os = "linux")) || !WgpuRuntime::enumerate_devices_like(vulkan.to_id()).is_empty()
 }
 
 impl Runtime {
