@@ -169,12 +169,8 @@ fn list(device_type: burn::tensor::DeviceType) -> Vec<Device> {
 /// Whether Linux has a Vulkan driver. Without one, CubeCL would fall through to OpenGL, which lacks what the kernels need.
 #[cfg(feature = "wgpu")]
 fn speaks_vulkan() -> bool {
-    use cubecl::Runtime;
-    use cubecl::device::Device;
-    use cubecl::wgpu::{WgpuBackend, WgpuDevice, WgpuDeviceKind, WgpuRuntime};
-
-    let vulkan = WgpuDevice::new(WgpuDeviceKind::DefaultDevice).on(WgpuBackend::Vulkan);
-    cfg!(not(target_os = "linux")) || !WgpuRuntime::enumerate_devices_like(vulkan.to_id()).is_empty()
+    cfg!(not(target_os = "linux"))
+        || cubecl::Device::vulkan(cubecl::device::WgpuDeviceKind::default()).is_ok()
 }
 
 impl Runtime {
