@@ -1,6 +1,6 @@
 //! The checks of the lab: every implementation of `mt_model::ops::lab`, on every device that this build drives.
 //!
-//! `cargo test --release --workspace --test kernels [rms_norm]`; with `--features mt-train/wgpu` (or `rocm`, `cuda`) on GPUs, too.
+//! `cargo test --release --workspace --test kernels [-- --exact rms_norm]`; with `--features mt-train/wgpu` (or `rocm`, `cuda`) on GPUs, too.
 
 use benches::lab::check::{check, gradients_of_reference};
 use benches::lab::{Operation, adamw, attention, cross_entropy, decode_attention, glu, rms_norm, rope};

@@ -59,17 +59,8 @@ impl Figure {
     }
 }
 
-const HEADINGS: [&str; 9] = [
-    "implementation",
-    "case",
-    "time",
-    "TFLOP/s",
-    "of matmul",
-    "GB/s",
-    "of copy",
-    "speed by torch's",
-    "before",
-];
+const HEADINGS: [&str; 8] =
+    ["implementation", "case", "time", "TFLOP/s", "of matmul", "GB/s", "of copy", "over torch"];
 
 fn row(figure: &Figure, all: &[Figure], devices: &[Measured]) -> [String; 9] {
     let roofs = devices.iter().find(|(name, _)| *name == figure.device).map(|(_, roofs)| roofs);
@@ -80,13 +71,19 @@ fn row(figure: &Figure, all: &[Figure], devices: &[Measured]) -> [String; 9] {
         figure.implementation.clone(),
         figure.case.clone(),
         time(figure.seconds),
-        format!("{:.4}", figure.teraflops()),
+        digits(figure.teraflops()),
         flops,
-        format!("{:.2}", figure.gigabytes()),
+        digits(figure.gigabytes()),
         bytes,
         figure.over_peer(all).map_or_else(String::new, |ratio| format!("{ratio:.2}x")),
         figure.before.map_or_else(String::new, change),
     ]
+}
+
+/// Three digits that count.
+fn digits(value: f64) -> String {
+    let places = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0);
+    format!("{value:.*}", if value == 0.0 { 0 } else { places as usize })
 }
 
 fn time(seconds: f64) -> String {
@@ -106,18 +103,18 @@ pub fn text(figures: &[Figure], devices: &[Measured], baseline: &str) -> String 
         for (dtype, peak) in &roofs.matmul {
             _ = write!(text, ", {dtype:?} matmul {:.3} TFLOP/s", peak / 1e12);
         }
-        _ = write!(text, "\n{:24}{:34}", "", "");
-        for heading in &HEADINGS[2..8] {
-            _ = write!(text, "{heading:>18}");
+        _ = write!(text, "\n{:28}{:44}", "", "");
+        for heading in &HEADINGS[2..] {
+            _ = write!(text, "{heading:>12}");
         }
-        _ = writeln!(text, "{:>18}", format!("against `{baseline}`"));
+        _ = writeln!(text, "{:>20}", format!("against `{baseline}`"));
         for figure in figures.iter().filter(|figure| figure.device == *name) {
             let cells = row(figure, figures, devices);
-            _ = write!(text, "{:24}{:34}", format!("{} {}", figure.operation, cells[0]), cells[1]);
-            for cell in &cells[2..] {
-                _ = write!(text, "{cell:>18}");
+            _ = write!(text, "{:28}{:44}", format!("{} {}", figure.operation, cells[0]), cells[1]);
+            for cell in &cells[2..8] {
+                _ = write!(text, "{cell:>12}");
             }
-            text.push('\n');
+            _ = writeln!(text, "{:>20}", cells[8]);
         }
     }
     text
@@ -135,7 +132,7 @@ pub fn page(title: &str, figures: &[Figure], devices: &[Measured], baseline: &st
         escape(title)
     );
     html.push_str(
-        "<p>Times are criterion's medians. FLOPs and bytes are the least that a definition needs (docs/kernels.md), not what an \
+        "<p>Times are criterion's medians. A point of a plot has the number of its row below it. FLOPs and bytes are the least that a definition needs (docs/kernels.md), not what an \
          implementation does; attention counts visible pairs only. Roofs: the fastest matrix product and a copy, measured in this run.</p>\n",
     );
     // Writing to a string doesn't fail.
@@ -148,7 +145,7 @@ pub fn page(title: &str, figures: &[Figure], devices: &[Measured], baseline: &st
         }
         _ = writeln!(html, "</p>\n{}", roofline::plot(&of_device, roofs));
         html.push_str("<table><thead><tr><th>#</th>");
-        for heading in &HEADINGS[..8] {
+        for heading in &HEADINGS {
             _ = write!(html, "<th>{heading}</th>");
         }
         _ = writeln!(html, "<th>against `{}`</th></tr></thead><tbody>", escape(baseline));
@@ -203,9 +200,17 @@ mod tests {
         let cells = row(&all[0], &all, &devices());
         assert_eq!(
             cells[2..],
-            ["10.000 ms", "0.2000", "50.0 %", "10.00", "50.0 %", "3.00x", "-50.0 %"].map(str::to_owned)
+            ["10.000 ms", "0.200", "50.0 %", "10.0", "50.0 %", "3.00x", "-50.0 %"].map(str::to_owned)
         );
         assert_eq!(row(&all[1], &all, &devices())[7..], [String::new(), String::new()]);
+    }
+
+    #[test]
+    fn three_digits() {
+        assert_eq!(
+            [0.000_123_4, 0.5, 12.34, 1234.5, 0.0].map(digits),
+            ["0.000123", "0.500", "12.3", "1234", "0"]
+        );
     }
 
     #[test]

@@ -81,8 +81,10 @@ pub(super) fn plot(figures: &[(usize, &Figure)], roofs: &Roofs) -> String {
         WIDTH - RIGHT,
         HEIGHT - 4.0
     );
-    for (dtype, peak) in &roofs.matmul {
-        svg.push_str(&roof(&x, &y, roofs.copy, *peak, &format!("{dtype:?} matmul")));
+    for (i, (dtype, peak)) in roofs.matmul.iter().enumerate() {
+        // Names side by side, since roofs may be close.
+        let right = WIDTH - RIGHT - 90.0 * i as f64;
+        svg.push_str(&roof(&x, &y, roofs.copy, *peak, right, &format!("{dtype:?} matmul")));
     }
     let mut operations: Vec<&str> = figures.iter().map(|(_, figure)| figure.operation).collect();
     operations.dedup();
@@ -116,7 +118,7 @@ pub(super) fn plot(figures: &[(usize, &Figure)], roofs: &Roofs) -> String {
 }
 
 /// `min(peak, copy * intensity)`.
-fn roof(x: &Axis, y: &Axis, copy: f64, peak: f64, name: &str) -> String {
+fn roof(x: &Axis, y: &Axis, copy: f64, peak: f64, right: f64, name: &str) -> String {
     let bottom = 10f64.powi(y.low); // GFLOP/s
     let start = (bottom * 1e9 / copy).max(10f64.powi(x.low));
     let ridge = peak / copy;
@@ -127,7 +129,7 @@ fn roof(x: &Axis, y: &Axis, copy: f64, peak: f64, name: &str) -> String {
         y.place(start * copy / 1e9),
         x.place(ridge),
         WIDTH - RIGHT,
-        WIDTH - RIGHT,
+        right,
         top - 4.0,
         escape(name)
     )
@@ -153,6 +155,6 @@ mod tests {
             Axis::over([1.0, 100.0].into_iter(), 200.0, 0.0),
         );
         // 10 GB/s and 100 GFLOP/s meet at 10 FLOP per byte, two thirds along and at the top.
-        assert!(roof(&x, &y, 1e10, 1e11, "f32").contains("M0.0 200.0L200.0 0.0H"));
+        assert!(roof(&x, &y, 1e10, 1e11, 300.0, "f32").contains("M0.0 200.0L200.0 0.0H"));
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::{Implementation, everywhere, experiments};
+use super::{Implementation, experiments, on_cpu, on_gpu};
 use crate::ops::attention::Spec;
 use crate::ops::decode_attention::{Cache, Shape, Slot, Storage};
 
@@ -16,7 +16,8 @@ pub type DecodeAttention = fn(Shape, Storage, [Tensor<2>; 2], &[Slot]) -> Attend
 pub fn implementations() -> Vec<Implementation<DecodeAttention>> {
     let mut all: Vec<Implementation<DecodeAttention>> = vec![Implementation {
         name: "fused",
-        runs_on: everywhere,
+        // The CPU's cache takes no float16.
+        runs_on: |device, dtype| on_cpu(device, dtype) || on_gpu(device, dtype),
         functions: |shape, storage, [k, v], slots| {
             let mut cache = Cache::new(shape, storage, &k.device());
             cache.write(k, v, slots);
