@@ -90,8 +90,7 @@ fn agree(
     let found = Matrix::of(found);
     for (i, (found, expected)) in found.data.iter().zip(&expected.data).enumerate() {
         let off = (found - expected).abs();
-        // Written so that NaN fails.
-        if !(off <= bound) {
+        if off > bound || off.is_nan() {
             return Err(format!("[{i}] is {found}, expected {expected}, off by {off:.1e} > {bound:.1e}"));
         }
     }
