@@ -3,6 +3,7 @@
 //! `cargo bench -p benches --bench attention [-- ROUNDS]`. The peer is `peers/attention_torch.py`, run by `$PYTHON`
 //! (default `python3`) and skipped when that has no PyTorch. Rounds of ours and the peer alternate, so that a machine that slows down
 //! slows both; medians are printed. GPUs, other shapes and other implementations: `--bench kernels`.
+//! That memory is linear in the length is a test, `attention_memory` of `mt-model`.
 //!
 //! FLOP count, causal halved: 4 D per visible (query, key, head) forward, 10 D backward (`lab::attention`).
 
@@ -12,7 +13,7 @@ use benches::lab::attention::Attention;
 use benches::lab::{Operation, Pass};
 use benches::machine::matmul_peak;
 use benches::peer::Peer;
-use benches::{median, peak_rss_mb, rounds};
+use benches::{median, rounds};
 use burn::tensor::{DType, Device, Tensor};
 
 /// Speed against PyTorch's flash attention that 1k, 4k and 8k tokens are to have, forward and both, on two cores.
@@ -28,10 +29,7 @@ fn main() {
         peaks[1] / 1e9,
         rayon::current_num_threads()
     );
-    println!(
-        "{:36} {:>9} {:>9} {:>7} {:>9} {:>9} {:>7}",
-        "", "ms", "GFLOP/s", "of peak", "MB more", "torch ms", "speed"
-    );
+    println!("{:36} {:>9} {:>9} {:>8} {:>9} {:>7}", "", "ms", "GFLOP/s", "of peak", "torch ms", "speed");
     let case = |head_dim, lengths: &[usize]| Attention::new([8, 4, head_dim], 1, lengths);
     let mut slowest = f64::INFINITY;
     for length in [1024, 4096, 8192] {
@@ -84,7 +82,8 @@ fn measure(
             run();
             start.elapsed().as_secs_f64()
         };
-        let memory = memory_of(&mut ours);
+        // The first call touches fresh memory.
+        ours();
         let (mut our_times, mut peer_times) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             our_times.push(ours());
@@ -94,20 +93,11 @@ fn measure(
         let flops = case.work(pass, dtype).flops / times.ours;
         let name = format!("{} {dtype:?} {}", case.label(), pass.name());
         let share = 100.0 * flops / peak;
-        print!("{name:36} {:9.2} {:9.1} {share:6.0} % {memory:9.1}", times.ours * 1e3, flops / 1e9);
+        print!("{name:36} {:9.2} {:9.1} {share:6.0} %", times.ours * 1e3, flops / 1e9);
         match times.peer.is_nan() {
             true => println!(),
             false => println!(" {:9.2} {:6.2}x", times.peer * 1e3, times.ratio()),
         }
         times
     })
-}
-
-/// MiB by which the largest resident set of the process exceeds what it held before a call; 0 for a call that found all it needed
-/// among what earlier ones freed, so read it where lengths grow.
-fn memory_of(run: &mut impl FnMut() -> f64) -> f64 {
-    std::fs::write("/proc/self/clear_refs", "5").ok();
-    let before = peak_rss_mb();
-    run();
-    peak_rss_mb() - before
 }
