@@ -5,7 +5,8 @@
 
 use std::time::Instant;
 
-use benches::{STEP_MODEL, config, median};
+use benches::machine::read_bandwidth;
+use benches::{STEP_MODEL, config, median, rounds};
 use burn::tensor::{DType, Device, Distribution, Tensor};
 use mt_config::{AttentionKernel, ModelConfig, Quantization};
 use mt_model::decode::{Decoder, Storage};
@@ -14,25 +15,11 @@ use mt_model::ops::attention::Spec;
 use mt_model::ops::decode_attention::{Cache, Shape, Slot};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(15);
-    println!("{} threads, memory reads {:.1} GB/s", rayon::current_num_threads(), memory_speed());
+    let Some(rounds) = rounds(15) else { return Ok(()) };
+    println!("{} threads, memory reads {:.1} GB/s", rayon::current_num_threads(), read_bandwidth() / 1e9);
     attention(rounds);
     model(rounds)?;
     Ok(())
-}
-
-/// GB/s of summing an array that fits no cache, by all threads: the best of a few.
-fn memory_speed() -> f64 {
-    use rayon::prelude::*;
-    let values = vec![1u64; 1 << 25];
-    let seconds = |_| {
-        let start = Instant::now();
-        let sum: u64 = values.par_chunks(1 << 16).map(|chunk| chunk.iter().fold(0, |a, b| a ^ b)).sum();
-        std::hint::black_box(sum);
-        start.elapsed().as_secs_f64()
-    };
-    let bytes = size_of_val(values.as_slice()) as f64;
-    bytes / 1e9 / (0..8).map(seconds).fold(f64::INFINITY, f64::min)
 }
 
 /// One layer of Llama 3 8B's attention: 32 query and 8 kv heads of 128.

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use benches::{config, median, whole_rows};
+use benches::{config, median, rounds, whole_rows};
 use burn::tensor::Device;
 use mt_model::scan::Gradients;
 use mt_model::{Model, profile};
@@ -15,7 +15,7 @@ const BATCH: usize = 16;
 const SEQ: usize = 256;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(40);
+    let Some(rounds) = rounds(40) else { return Ok(()) };
     let keys = [
         ("decoder_block", "llama2"),
         ("base_emb_dim", "128"),

@@ -1,4 +1,4 @@
-//! What each remat policy costs on this machine: `cargo bench -p benches --bench remat`.
+//! What each remat policy costs on this machine: `cargo bench -p benches --bench remat [-- ROUNDS]`.
 //!
 //! One step (forward and backward, no optimizer) of a 4-layer Llama, emb 512, mlp 1408, 8/4 heads, vocab 32,000, 4 rows of
 //! 512 tokens in float32. `kept` and `peak` are bytes of activations as the model counts them; `resident` is the process's
@@ -7,7 +7,7 @@
 use std::fs;
 use std::time::Instant;
 
-use benches::{STEP_MODEL, config, peak_rss_mb, whole_rows};
+use benches::{STEP_MODEL, config, peak_rss_mb, rounds, whole_rows};
 use burn::tensor::Device;
 use mt_config::{ModelConfig, RematPolicyName};
 use mt_model::scan::Gradients;
@@ -30,6 +30,7 @@ const BATCH: usize = 4;
 const SEQ: usize = 512;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let Some(rounds) = rounds(3) else { return Ok(()) };
     let config = config(&[&STEP_MODEL, &[("max_target_length", "512"), ("dtype", "float32")]])?.model();
 
     println!(
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let batch = whole_rows(&model, BATCH, SEQ)?;
         step(&model, &batch); // warms caches and the allocator
         fs::write("/proc/self/clear_refs", "5").ok();
-        let times: Vec<(f64, LossOutput)> = (0..3)
+        let times: Vec<(f64, LossOutput)> = (0..rounds)
             .map(|_| {
                 let start = Instant::now();
                 let loss = step(&model, &batch);

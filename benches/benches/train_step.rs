@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use benches::{STEP_MODEL, config, median, peak_rss_mb, python};
+use benches::{STEP_MODEL, config, median, peak_rss_mb, python, rounds};
 use serde_json::Value;
 
 const STEPS: usize = 6;
@@ -26,11 +26,9 @@ struct Measured {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => compare(3),
-        [rounds] => compare(rounds.parse()?),
-        ["child", dtype, folder] => child(dtype, Path::new(folder)),
-        _ => Err("usage: train_step [ROUNDS]".into()),
+    match arguments.as_slice() {
+        [word, dtype, folder] if word == "child" => child(dtype, Path::new(folder)),
+        _ => rounds(3).map_or(Ok(()), compare),
     }
 }
 

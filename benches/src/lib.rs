@@ -1,5 +1,11 @@
 //! Shared helpers of the benches.
 
+pub mod criterion_files;
+pub mod lab;
+pub mod machine;
+pub mod peer;
+pub mod report;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 
@@ -43,6 +49,17 @@ pub fn whole_rows(model: &Model, batch: usize, seq: usize) -> Result<BatchTensor
         targets_segmentation: &segments,
     };
     Ok(BatchTensors::new(&rows, model.config(), &model.device())?)
+}
+
+/// Rounds that a bench without criterion is to run: the number among the arguments, or `default`. `None` when there are arguments that
+/// are none: filters and options for `kernels`, since `cargo bench` hands all arguments to all benches.
+pub fn rounds(default: usize) -> Option<usize> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.as_slice() {
+        [] => Some(default),
+        [rounds] => rounds.parse().ok(),
+        _ => None,
+    }
 }
 
 /// The Python that runs the peers: `$PYTHON`, else `python3`.

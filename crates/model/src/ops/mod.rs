@@ -18,6 +18,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod engine;
 pub mod glu;
+pub mod lab;
 pub mod linear;
 pub mod memory;
 pub mod quantized;

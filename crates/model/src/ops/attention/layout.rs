@@ -107,7 +107,7 @@ impl Layout {
     }
 
     /// Token indices of a document.
-    pub(super) fn document(&self, document: usize) -> &[u32] {
+    pub(crate) fn document(&self, document: usize) -> &[u32] {
         &self.tokens[self.documents[document].clone()]
     }
 
