@@ -85,7 +85,7 @@ enum Squares {
     Known(f64),
     /// Sums of blocks in float32, on the GPU.
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "made by kernels"))]
-    Blocks(Tensor<1>),
+    Blocks(Box<Tensor<1>>),
 }
 
 impl SumOfSquares {
@@ -95,7 +95,7 @@ impl SumOfSquares {
 
     #[cfg(feature = "gpu")]
     pub(crate) fn of_blocks(blocks: burn_cubecl::tensor::CubeTensor) -> Self {
-        Self(Squares::Blocks(super::cube::tensor(blocks)))
+        Self(Squares::Blocks(Box::new(super::cube::tensor(blocks))))
     }
 
     /// The number. Waits for the GPU.
@@ -107,7 +107,7 @@ impl SumOfSquares {
     pub fn read_all(sums: Vec<Self>) -> Vec<f64> {
         let on_device = sums.iter().filter_map(|sum| match &sum.0 {
             Squares::Known(_) => None,
-            Squares::Blocks(blocks) => Some(blocks.clone()),
+            Squares::Blocks(blocks) => Some((**blocks).clone()),
         });
         let mut read = on_device.fold(Transaction::default(), Transaction::register).execute().into_iter();
         let sums = sums.into_iter().map(|sum| match sum.0 {
