@@ -1,22 +1,36 @@
 #!/usr/bin/env bash
-# The GPU kernels on a real GPU API, on any machine: burn's wgpu feature on the first GPU, or on Mesa's software Vulkan device, which is
-# installed where there is none and this user may. A second build of burn (ten minutes on two cores), then minutes of tests, most of
-# them burn's autotuning. `tests/gpu.sh amd` goes on with what is proved about AMD GPUs without one (docs/rocm.md): HIP text of every
-# kernel, compiled; a binary with ROCm support, linked and run; clippy. A third build.
+# What is proved about GPUs on a machine without one, in one build of burn with its wgpu and ROCm backends beside the CPU (a quarter
+# of an hour on two cores; docs/kernels.md, docs/rocm.md):
+#
+# - on the first GPU, or on Mesa's software Vulkan device, which is installed where there is none and this user may: every kernel
+#   against float64, the whole model against the CPU and the golden values;
+# - about AMD GPUs: a binary with ROCm support, linked and run; the HIP text of every kernel, compiled offline; clippy.
+#
+# CARGO_TARGET_DIR says where to build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json >/dev/null 2>&1; then
     apt-get update -q && apt-get install -qy --no-install-recommends mesa-vulkan-drivers libvulkan1
 fi
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target/gpu}"
-cargo test --release --workspace --features mt-train/wgpu --test devices --test devices_attention --test offload
-cargo test --release --workspace --features mt-train/wgpu --lib cube::
-[ "${1:-}" = amd ] || exit 0
+export FEATURES=mt-train/rocm,mt-train/wgpu CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target/gpu}"
+step() { printf '\n-- %s (%ss)\n' "$1" "$SECONDS"; }
+cargo() { tests/amd/link.sh cargo "$@"; }
 
-export CARGO_TARGET_DIR="$CARGO_TARGET_DIR-amd"
+step "a binary with ROCm support"
 tests/amd/link.sh
+
+step "the model and every operation on a GPU"
+cargo test --workspace --features "$FEATURES" --test devices --test devices_attention --test offload --test kernels
+
+step "kernels on a GPU, and their text for AMD GPUs"
 rm -rf target/amd/generated
-tests/amd/link.sh cargo test --workspace --features mt-train/rocm --lib hip_text
+cargo test --workspace --features "$FEATURES" --lib -- cube:: hip_text emulated
+
+step "that text, compiled for AMD GPUs"
 python3 tests/amd/compile.py
+
+step "that text, run on the CPU"
 python3 tests/amd/run_on_host.py
-DOCS_RS=1 cargo clippy --release --workspace --all-targets --features mt-train/rocm -- -D warnings
+
+step "clippy"
+cargo clippy --workspace --all-targets --features "$FEATURES" -- -D warnings

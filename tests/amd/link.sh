@@ -57,16 +57,15 @@ binary=$CARGO_TARGET_DIR/release/mt-train
 
 train() { timeout 300 "$binary" --config configs/quickstart.yml "$@" steps=2 base_output_directory="$folder/runs" run_name=linked; }
 
-# With a runtime beside ROCm in the build a GPU may be found all the same; its driver is hidden.
+# With a runtime beside ROCm in the build, a GPU may be found all the same; its driver is hidden.
 export VK_DRIVER_FILES=/dev/null VK_ICD_FILENAMES=/dev/null
-if [ "$features" = mt-train/rocm ]; then
-    echo "asking for a GPU"
-    status=0
-    train hardware=gpu >"$folder/gpu.log" 2>&1 || status=$?
-    grep -q "libamdhip64.so" "$folder/gpu.log" || { cat "$folder/gpu.log"; echo "the error doesn't name the libraries"; exit 1; }
-    [ "$status" -le 2 ] && [ "$status" -ge 1 ] && ! grep -q panicked "$folder/gpu.log" || { cat "$folder/gpu.log"; echo "exit status $status"; exit 1; }
-    cat "$folder/gpu.log"
-fi
+echo "asking for a GPU"
+status=0
+train hardware=gpu >"$folder/gpu.log" 2>&1 || status=$?
+cat "$folder/gpu.log"
+grep -q "libamdhip64.so" "$folder/gpu.log" || { echo "the error doesn't name the libraries"; exit 1; }
+grep -q panicked "$folder/gpu.log" && { echo "it panicked"; exit 1; }
+[ "$status" -eq 1 ] || [ "$status" -eq 2 ] || { echo "exit status $status"; exit 1; }
 
 echo "devices"
 "$binary" --devices

@@ -3,7 +3,7 @@
 
     python3 tests/amd/run_on_host.py
 
-Text, arguments, grid and info buffer are those of target/amd/generated/gfx942 (tests/gpu.sh amd writes them), each kernel's example.
+Text, arguments, grid and info buffer are those of target/amd/generated/gfx942 (tests/gpu.sh writes them), each kernel's example.
 Needs c++ with C++20; without it, it says so and succeeds.
 """
 
