@@ -61,6 +61,8 @@ const LAYERS: usize = 16;
 /// All ranks are threads of this process, so that peaks are sums over them. Layers are large, tokens few.
 #[test]
 fn a_rank_holds_its_shards_and_two_layers() {
+    // Products and attention have scratch for each thread: it must not depend on the machine.
+    rayon::ThreadPoolBuilder::new().num_threads(2).build_global().unwrap();
     let layers = LAYERS.to_string();
     let config = config(&[
         ("base_emb_dim", "128"),

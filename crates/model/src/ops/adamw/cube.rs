@@ -170,6 +170,7 @@ mod hip {
                 .scalar("grad_scale", 1.0f32)
                 .scalar("seed_low", 7u32)
                 .scalar("seed_high", 1u32)
+                .scalar("first_number", 0u32)
                 .cubes("ceil(elements/16384)")
                 .write(|k, p, t, b| {
                     let step = StepCompilationArg {
@@ -196,6 +197,7 @@ mod hip {
                         b(),
                         b(),
                         step,
+                        (),
                         (),
                         (),
                         dither,

@@ -1,6 +1,6 @@
 //! The kernels listed for [`crate::ops::cube::hip_text`].
 
-use super::tile::Options;
+use super::mask::Options;
 use super::variants::{self, Pass};
 use super::*;
 use crate::ops::cube::hip_text::{BF16, F32, Kernel, U32};
@@ -66,7 +66,7 @@ fn hip_text() {
                 .buffer("lse", F32, "tokens, heads");
             scalars(listed, capped, windowed).cubes("blocks*heads").write(|k, p, t, b| {
                 let options = options(forward);
-                super::forward::forward_kernel::ForwardKernel::new(
+                forward::forward_kernel::ForwardKernel::new(
                     k,
                     p,
                     t,

@@ -153,7 +153,7 @@ impl Programs {
     fn run(&self, kernel: Kernel, cubes: usize, buffers: &[&[u8]], seed: u32) -> Vec<Vec<u8>> {
         let file = self.folder.path().join("buffers");
         let mut bytes: Vec<u8> = Vec::new();
-        let mut word = |bytes: &mut Vec<u8>, value: usize| bytes.extend((value as u64).to_le_bytes());
+        let word = |bytes: &mut Vec<u8>, value: usize| bytes.extend((value as u64).to_le_bytes());
         [cubes, 1, 1, buffers.len()].map(|value| word(&mut bytes, value));
         for buffer in buffers {
             word(&mut bytes, buffer.len());
