@@ -78,3 +78,4 @@ MT_DEVICE float rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 MT_DEVICE float exp(float x) { return __builtin_expf(x); }
 MT_DEVICE float log(float x) { return __builtin_logf(x); }
 MT_DEVICE float fabs(float x) { return __builtin_fabsf(x); }
+MT_DEVICE float rint(float x) { return __builtin_rintf(x); }

@@ -28,7 +28,7 @@ HERE = ROOT / "tests/amd"
 TARGET = ROOT / "target/amd"
 DOCS = ROOT / "docs/kernels.md"
 COMPILER = "ziglang==0.17.1"
-HEADERS = (HERE / "builtins.h", HERE / "include/hip/hip_bf16.h")
+HEADERS = (HERE / "builtins.h", HERE / "include/hip/hip_bf16.h", HERE / "include/rocwmma/rocwmma.hpp")
 RESOURCES = ("vgprs", "agprs", "lds_bytes", "scratch_bytes", "spills", "waves_per_simd", "matrix_instructions")
 LDS_LIMIT = 64 * 1024
 BEGIN, END = "<!-- table: written by tests/amd/compile.py -->", "<!-- end of table -->"

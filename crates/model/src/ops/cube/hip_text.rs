@@ -16,9 +16,10 @@ use cubecl::ir::{
     MemoryDeviceProperties, TargetProperties, UIntKind, VectorSize,
 };
 use cubecl::prelude::*;
-use cubecl::{Compiler, InfoBuilder, ScalarArgType};
+use cubecl::{Compiler, InfoBuilder, ScalarArgType, define_kernel};
+use cubecl_cpp::hip::mma::HipCmmaCompiler;
 use cubecl_cpp::register_supported_types;
-use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures};
+use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures, register_wmma_features};
 use cubecl_cpp::target::Hip;
 use serde_json::{Map, Value, json};
 
@@ -42,6 +43,7 @@ pub(crate) struct Kernel {
     elements: Map<String, Value>,
     info: InfoBuilder,
     cubes: (String, [u32; 3]),
+    matrix_units: bool,
 }
 
 impl Kernel {
@@ -60,7 +62,14 @@ impl Kernel {
             elements: Map::new(),
             info: InfoBuilder::default(),
             cubes: (String::new(), [1; 3]),
+            matrix_units: false,
         }
+    }
+
+    /// Its purpose are matrix units: compiled, it must have their instructions.
+    pub(crate) fn on_matrix_units(mut self) -> Self {
+        self.matrix_units = true;
+        self
     }
 
     /// The next buffer; its layout are axes such as `"tokens, heads*64"`, of sizes and numbers.
@@ -138,8 +147,8 @@ impl Kernel {
             let architecture = GfxArch::parse(name);
             let settings = KernelSettings::new(cube_dim().into(), ExecutionMode::Checked, AddressType::U32);
             let buffer: fn() -> BufferCompilationArg = || BufferCompilationArg { inplace: None };
-            let kernel = kernel(settings, properties(&architecture), Arc::default(), buffer);
-            let definition = cubecl::define_kernel(&kernel).expect("the kernel expands");
+            let kernel = kernel(settings, Arc::new(properties(name)), Arc::default(), buffer);
+            let definition = define_kernel(&kernel).expect("the kernel expands");
             let (entry, info) = (definition.settings.kernel_name.clone(), definition.info.clone());
             let compiled = CppCompiler::<Hip>::default()
                 .compile(definition, &options(&architecture))
@@ -169,6 +178,7 @@ impl Kernel {
                 "block": [cube.x, cube.y, cube.z],
                 "wave": architecture.plane_dim(),
                 "dynamic_lds_bytes": compiled.shared_memory_size,
+                "matrix_units": self.matrix_units,
                 "arguments": arguments,
                 "passing": "one 64-bit pointer to device memory for each argument, tensors contiguous, the info buffer last",
                 "info": {"bytes": 8 * words.len(), "fields": self.fields(&info)},
@@ -242,7 +252,8 @@ fn options(architecture: &GfxArch) -> CompilationOptions {
 }
 
 /// What CubeCL's HIP runtime says of a device, as far as kernels ask.
-fn properties(architecture: &GfxArch) -> Arc<DeviceProperties> {
+pub(crate) fn properties(architecture: &str) -> DeviceProperties {
+    let architecture = GfxArch::parse(architecture);
     let plane = architecture.plane_dim().expect("an architecture that CubeCL knows");
     let hardware = HardwareProperties {
         load_width: 128,
@@ -274,5 +285,9 @@ fn properties(architecture: &GfxArch) -> Arc<DeviceProperties> {
     register_supported_types(&mut properties);
     properties.features.plane.insert(Plane::Ops);
     properties.features.plane.insert(Plane::NonUniformControlFlow);
-    Arc::new(properties)
+    properties.features.memory_reinterpret = true;
+    properties.features.alignment = true;
+    let products = HipCmmaCompiler::RocWmma.supported_cmma_combinations(&architecture.family());
+    register_wmma_features(products, &mut properties);
+    properties
 }

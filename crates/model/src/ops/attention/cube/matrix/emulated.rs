@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use cubecl::ir::features::{Features, MmaConfig, Plane};
-use cubecl::ir::{DeviceIdentity, FloatKind, HardwareProperties, MemoryDeviceProperties, VectorSize};
 use cubecl::prelude::*;
-use cubecl::profile::TimingMethod;
 use cubecl::{Compiler, define_kernel};
 use cubecl_cpp::shared::{CompilationOptions, CppCompiler};
 use cubecl_cpp::target::Hip;
@@ -23,10 +20,10 @@ use super::super::tile::UNITS;
 use super::Fragments;
 use super::backward::{matrix_dkv_kernel, matrix_dq_kernel};
 use super::forward::matrix_forward_kernel;
+use crate::ops::cube::hip_text::{BF16, properties};
 
 /// Shared memory of a cube, in bytes: that of AMD's.
 const SHARED: usize = 65_536;
-const BF16: ElemType = ElemType::Float(FloatKind::BF16);
 
 #[derive(Debug, Clone, Copy)]
 enum Kernel {
@@ -35,48 +32,13 @@ enum Kernel {
     Keys,
 }
 
-/// A device with waves of `lanes` and matrix units for bfloat16.
-fn properties(lanes: usize) -> Arc<DeviceProperties> {
-    let hardware = HardwareProperties {
-        load_width: 128,
-        vector_register_count: None,
-        plane_size_min: lanes as u32,
-        plane_size_max: lanes as u32,
-        max_bindings: 32,
-        max_shared_memory_size: SHARED,
-        max_cube_count: (u32::MAX, 65_535, 65_535),
-        max_units_per_cube: 1024,
-        max_cube_dim: (1024, 1024, 1024),
-        num_streaming_multiprocessors: None,
-        num_tensor_cores: None,
-        min_tensor_cores_dim: None,
-        num_cpu_cores: None,
-        last_level_cache_size: None,
-        max_vector_size: VectorSize::MAX,
-        cube_mma_reserved_shared_memory: 0,
-    };
-    let mut features = Features { memory_reinterpret: true, alignment: true, ..Features::default() };
-    features.plane.insert(Plane::Ops);
-    let float32 = ElemType::Float(FloatKind::F32);
-    features.matmul.cmma.insert(MmaConfig {
-        a_type: BF16,
-        b_type: BF16,
-        cd_type: float32,
-        m: 16,
-        n: 16,
-        k: 16,
-    });
-    let identity = DeviceIdentity { name: "offline".into(), fingerprint: "offline".into(), physical: None };
-    let memory = MemoryDeviceProperties::new(u64::MAX, 256);
-    Arc::new(DeviceProperties::new(features, memory, hardware, TimingMethod::Device, identity))
-}
-
 /// CubeCL's HIP text of a kernel.
 fn text(kernel: Kernel, options: Options<Fragments>) -> String {
     let lanes = UNITS / options.tile.planes;
     let settings =
         KernelSettings::new(*CubeDim::new_1d(UNITS as u32), ExecutionMode::Checked, AddressType::U32);
-    let (device, target) = (properties(lanes), Arc::new(TargetProperties::default()));
+    let device = Arc::new(properties(if lanes == 64 { "gfx942" } else { "gfx1100" }));
+    let target = Arc::new(TargetProperties::default());
     let buffer = || BufferCompilationArg { inplace: None };
     macro_rules! define {
         ($kernel:path, $($buffer:tt)*) => {{
@@ -154,7 +116,9 @@ impl Programs {
         let file = self.folder.path().join("buffers");
         let mut bytes: Vec<u8> = Vec::new();
         let word = |bytes: &mut Vec<u8>, value: usize| bytes.extend((value as u64).to_le_bytes());
-        [cubes, 1, 1, buffers.len()].map(|value| word(&mut bytes, value));
+        for value in [cubes, 1, 1, buffers.len()] {
+            word(&mut bytes, value);
+        }
         for buffer in buffers {
             word(&mut bytes, buffer.len());
             bytes.extend_from_slice(buffer);
